@@ -1,0 +1,1 @@
+"""Flags in, words and an exit code out. Nothing is decided here."""

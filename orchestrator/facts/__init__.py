@@ -1,0 +1,1 @@
+"""What the nodes answer: one question per node, and pure parsers of its output."""

@@ -1,0 +1,183 @@
+"""The rank file: everything one agent needs to know, and the status it answers with.
+
+This is the only module that the agent shares with the rest, so it is standard library only and runs on Python 3.10:
+the agent travels into images that we did not build. A rank file holds no secret: it names the files that do.
+
+Times are seconds; ``*_at`` are Unix times by the clock of the node that wrote them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+SCHEMA = 1
+
+StepKind = Literal["daemon", "until", "tcp", "peers"]
+RankState = Literal["waiting", "starting", "running", "stopping", "backoff", "failed", "broken", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A rank as the others see it: where its agent answers ``GET /rank``."""
+
+    rank: int
+    node: str
+    address: str
+    agent_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a rank's start sequence; steps run in order, and each must succeed before the next begins.
+
+    - ``daemon``: start ``argv`` and go on; when it ends for any reason, the attempt has failed.
+    - ``until``: run ``argv`` again and again until it exits 0; its last output line is what the wait last saw.
+    - ``tcp``: wait until ``host:port`` accepts a connection.
+    - ``peers``: wait until every other rank reports ``running`` in the same attempt.
+
+    ``secret_env`` maps a variable to the 0600 file whose content becomes its value, read when the step starts:
+    so a secret is never in an argv, a rank file or the container's own environment.
+    """
+
+    name: str
+    kind: StepKind
+    argv: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    secret_env: Mapping[str, str] = field(default_factory=dict)
+    host: str = ""
+    port: int = 0
+    deadline_s: float = 300.0
+    every_s: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What rank 0 serves and how the prober proves it."""
+
+    base_url: str
+    served_name: str
+    context_tokens: int
+    engine_key_file: str
+    ready_deadline_s: float
+    completion_deadline_s: float
+    canary_every_s: float = 30.0
+    canaries_missed_max: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a gang is kept alive."""
+
+    backoff_s: tuple[float, ...] = (2.0, 10.0, 30.0)
+    breaker_attempts: int = 3
+    breaker_window_s: float = 21600.0
+    unreachable_s: float = 60.0
+    join_deadline_s: float = 600.0
+    stop_grace_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class RankFile:
+    """One rank of one generation. Paths are as the agent sees them (inside the container where there is one)."""
+
+    deployment: str
+    generation: int
+    plan_digest: str
+    rank: int
+    node: str
+    address: str
+    executor: Literal["ray", "mp"]
+    peers: tuple[Peer, ...]
+    agent_port: int
+    check_port: int
+    state_dir: str
+    agent_token_file: str
+    steps: tuple[Step, ...]
+    service: Service
+    policy: Policy = Policy()
+    pins: Mapping[str, str] = field(default_factory=dict)
+    schema: int = SCHEMA
+
+    def to_json(self) -> str:
+        """Canonical JSON: sorted keys, no spaces, so that equal rank files are equal bytes."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    @staticmethod
+    def from_json(text: str) -> RankFile:
+        """The inverse of ``to_json``. Raises ``ValueError`` that says what is wrong with the file."""
+        try:
+            raw: dict[str, Any] = json.loads(text)
+            if raw.get("schema") != SCHEMA:
+                raise ValueError(f"rank file schema {raw.get('schema')!r}, this agent reads {SCHEMA}")
+            raw["peers"] = tuple(Peer(**peer) for peer in raw["peers"])
+            raw["steps"] = tuple(Step(**{**step, "argv": tuple(step["argv"])}) for step in raw["steps"])
+            raw["service"] = Service(**raw["service"])
+            policy = raw["policy"]
+            raw["policy"] = Policy(**{**policy, "backoff_s": tuple(policy["backoff_s"])})
+            return RankFile(**raw)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a rank file of this version: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One condition of readiness. ``open`` is None while it is not known yet; ``saw`` is in plain words."""
+
+    name: str
+    open: bool | None
+    saw: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt that is over: why, and whether it had ever been ready."""
+
+    attempt: int
+    reason: str
+    was_ready: bool
+    ended_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class RankStatus:
+    """What ``GET /rank`` answers and ``status.json`` in the state directory holds.
+
+    ``agent_id`` is new with every agent process: a peer that comes back with another one has lost its attempt.
+    ``doing`` is the step at hand and what it last saw. ``last_fatal`` is the first fatal line of the last failed
+    attempt's log. ``ready`` is true only on rank 0, and only while every gate of every rank is open.
+    """
+
+    deployment: str
+    generation: int
+    plan_digest: str
+    rank: int
+    node: str
+    agent_id: str
+    state: RankState
+    attempt: int
+    doing: str
+    ready: bool
+    gates: tuple[Gate, ...]
+    versions: Mapping[str, str]
+    processes: Mapping[str, int]
+    history: tuple[Ended, ...]
+    last_fatal: str
+    written_at: float
+    schema: int = SCHEMA
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True, ensure_ascii=False)
+
+    @staticmethod
+    def from_json(text: str) -> RankStatus:
+        """The inverse of ``to_json``. Raises ``ValueError`` when the text is not a status of this schema."""
+        try:
+            raw: dict[str, Any] = json.loads(text)
+            raw["gates"] = tuple(Gate(**gate) for gate in raw["gates"])
+            raw["history"] = tuple(Ended(**ended) for ended in raw["history"])
+            return RankStatus(**raw)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a rank status of this version: {error}") from error

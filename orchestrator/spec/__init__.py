@@ -1,0 +1,1 @@
+"""What the operator writes: cluster, profile, pins and model card, as frozen values."""

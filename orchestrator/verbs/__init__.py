@@ -1,0 +1,1 @@
+"""One verb a file: the imperative shell that walks the chain of values."""
