@@ -82,12 +82,15 @@ def in_plain_words(errors: Iterable[ErrorDetails], document: Document, kind: typ
     places: dict[Path, list[ErrorDetails]] = {}
     for error in errors:
         places.setdefault(_place(error, document), []).append(error)
+    refused_keys = {problem.path for problem in document.problems}
     deeper = {path[:depth] for path in places for depth in range(len(path))}
     problems: list[Problem] = []
     for path, found in places.items():
         if len(problems) > MOST_PROBLEMS:
             break
         mark = document.marks.get(path)
+        if path in refused_keys and _about_the_key(found):
+            continue
         if mark is None or not (mark.refused or _is_echo(found, path, deeper, document)):
             problems += [_problem(document, path, says) for says in _sentences(found, path, document, kind)]
     said = {problem.path for problem in problems}
@@ -106,6 +109,10 @@ def _place(error: ErrorDetails, document: Document) -> Path:
     if error["type"] == "missing":
         path = (*path, error["loc"][-1])
     return path
+
+
+def _about_the_key(found: list[ErrorDetails]) -> bool:
+    return any(error["type"] == "extra_forbidden" or "[key]" in error["loc"] for error in found)
 
 
 def _is_echo(found: list[ErrorDetails], path: Path, deeper: set[Path], document: Document) -> bool:
