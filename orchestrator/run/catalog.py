@@ -136,17 +136,16 @@ def _read(path: Path, folder: Path | None) -> bytes:
         handle = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except (OSError, RuntimeError) as error:
         raise SpecError([Problem(where, _unreadable(path, error))]) from None
-    with os.fdopen(handle, "rb") as file:
-        mode = os.fstat(handle).st_mode
-        if not stat.S_ISREG(mode):
-            raise SpecError([Problem(where, f"should be a regular file, found {_type_of(mode)}")])
-        return _bounded(file.read(MOST_BYTES + 1), os.fstat(handle).st_size, where)
-
-
-def _bounded(data: bytes, size_bytes: int, where: str) -> bytes:
-    if len(data) > MOST_BYTES:
-        raise SpecError([Problem(where, f"should be at most {MOST_BYTES} bytes, found {max(size_bytes, len(data))}")])
-    return data
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise SpecError([Problem(where, f"should be a regular file, found {_type_of(status.st_mode)}")])
+        if status.st_size > MOST_BYTES:
+            raise SpecError([Problem(where, f"should be at most {MOST_BYTES} bytes, found {status.st_size}")])
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            return file.read(MOST_BYTES + 1)
+    finally:
+        os.close(handle)
 
 
 def _unreadable(path: Path, error: OSError | RuntimeError) -> str:

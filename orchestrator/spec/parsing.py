@@ -45,12 +45,12 @@ def parse(text: bytes | str, where: str, kind: type[T]) -> T:
     raise SpecError(problems)
 
 
-def read(text: bytes | str, where: str) -> Document:
+def read(text: bytes | str, where: str, loader: type[yaml.SafeLoader] = _Loader) -> Document:
     """The mapping that ``text`` holds, with a mark for each value. Raises ``SpecError`` when it is no such YAML."""
     decoded = _decode(text, where)
     builder = _Builder(where)
     try:
-        for event in yaml.parse(decoded, Loader=_Loader):
+        for event in yaml.parse(decoded, Loader=loader):
             builder.take(event)
     except yaml.MarkedYAMLError as error:
         raise SpecError([_syntax(error, where, decoded)]) from None
@@ -112,6 +112,7 @@ class _Frame:
     path: Path
     value: dict[str, JsonValue] | list[JsonValue]
     key: str | None = None
+    key_line: int = 0
     repeated: bool = False
 
 
@@ -158,10 +159,10 @@ class _Builder:
         elif isinstance(event, yaml.AliasEvent):
             value, mark = None, Mark(line, f"*{event.anchor}")
         elif isinstance(event, yaml.MappingStartEvent):
-            value, mark = {}, Mark(line, "a mapping")
+            value, mark = {}, Mark(_line_of(frame, line), "a mapping")
         else:
-            value, mark = [], Mark(line, "a list")
-        self.marks.setdefault(path, Mark(line, mark.shown, refused=True) if refused else mark)
+            value, mark = [], Mark(_line_of(frame, line), "a list")
+        self.marks.setdefault(path, Mark(mark.line, mark.shown, refused=True) if refused else mark)
         self._place(frame, value)
         if isinstance(value, dict | list):
             if len(self.frames) >= DEEPEST:
@@ -194,7 +195,7 @@ class _Builder:
         frame.repeated = isinstance(frame.value, dict) and key in frame.value
         if frame.repeated:
             self._refuse(f"should be there once, found again on line {line}", self.marks[path].line, path)
-        frame.key = key
+        frame.key, frame.key_line = key, line
 
     def _decorations(self, event: yaml.NodeEvent, path: Path, line: int) -> bool:
         tag = getattr(event, "tag", None)
@@ -219,6 +220,11 @@ class _Builder:
 
     def _stop(self, says: str, line: int, path: Path = ()) -> None:
         raise SpecError([*self.problems, Problem(self.where, says, path, line)])
+
+
+def _line_of(frame: _Frame | None, line: int) -> int:
+    """A mapping or list in block style begins below its key; a person looks for the key."""
+    return line if frame is None or frame.key is None else frame.key_line
 
 
 def _scalar(event: yaml.ScalarEvent, line: int) -> tuple[JsonValue, Mark]:
