@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from orchestrator.spec.cluster import Name, Spec
 
@@ -19,7 +19,7 @@ Confidence = Literal["two", "one", "reported", "built"]
 
 
 class Image(Spec):
-    """A container image. ``digest`` is of the manifest; without one (``built``: made by ``build``) ``up`` asks for it."""
+    """A container image. ``digest`` is of the manifest; where it is absent (image to be built) ``up`` asks for it."""
 
     repository: Repository
     digest: Digest | None = None
@@ -47,9 +47,16 @@ class Stack(Spec):
 class File(Spec):
     """One file of a checkpoint."""
 
-    path: str = Field(pattern=r"^(?!/)(?!.*\.\.)[^\x00]+$")
+    path: str = Field(pattern=r"^[^\x00/][^\x00]*$")
     bytes: Annotated[int, Field(ge=0)]
     sha256: Sha256 | None = None
+
+    @field_validator("path")
+    @classmethod
+    def _stays_inside(cls, value: str) -> str:
+        if ".." in value.split("/"):
+            raise ValueError("should be a path below the model's directory, without ..")
+        return value
 
 
 class Architecture(Spec):

@@ -1,0 +1,241 @@
+"""Everything that ships under profiles/ and pins/ is well formed, agrees with itself and says where it comes from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from orchestrator.plan.engine_args import owned_flags
+from orchestrator.plan.network import PER_NODE
+from orchestrator.spec.parsing import parse
+from orchestrator.spec.pins import Image, Model, Stack
+from orchestrator.spec.profile import Profile
+
+ROOT = Path(__file__).resolve().parents[2]
+PROFILES = sorted((ROOT / "profiles").glob("*.yaml"))
+STACKS = sorted((ROOT / "pins" / "stacks").glob("*.yaml"))
+MODELS = sorted((ROOT / "pins" / "models").glob("*.yaml"))
+EVERY = [*PROFILES, *STACKS, *MODELS]
+
+TWIN = ("deepseek-ai/DeepSeek-V4-Flash-DSpark", "5176586613905d4beaadbaea1cfecd1693e17f9da4a0ea09d99aab7d3f2f5b7c")
+SECRET = re.compile(
+    r"(hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|-----BEGIN|AKIA[0-9A-Z]{16}|://[^/\s:]+:[^/\s@]+@)"
+)
+SECRET_NAME = re.compile(r"(TOKEN|SECRET|PASSWORD|API_KEY|CREDENTIAL)", re.IGNORECASE)
+HEXADECIMAL = re.compile(r"(?<![0-9a-f])[0-9a-f]{41,}(?![0-9a-f])")
+
+T = TypeVar("T", Profile, Stack, Model)
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def load(path: Path, kind: type[T]) -> T:
+    return parse(path.read_bytes(), name_of(path), kind)
+
+
+def profiles() -> dict[str, Profile]:
+    return {path.stem: load(path, Profile) for path in PROFILES}
+
+
+def stacks() -> dict[str, Stack]:
+    return {path.stem: load(path, Stack) for path in STACKS}
+
+
+def models() -> dict[str, Model]:
+    return {path.stem: load(path, Model) for path in MODELS}
+
+
+def images() -> Iterator[tuple[str, Image]]:
+    for name, stack in stacks().items():
+        for what, image in (("image", stack.image), ("gateway", stack.gateway)):
+            if image is not None:
+                yield f"{name} {what}", image
+
+
+def test_what_ships_is_there() -> None:
+    assert {"tiny", "deepseek-v4-flash"} <= set(profiles())
+    assert {"vllm-cpu", "anemll-0-1-1", "anemll-0-1-1-ray"} <= set(stacks())
+    assert {"tiny-moe", "deepseek-v4-flash-0731"} <= set(models())
+    strays = [name_of(path) for path in (ROOT / "pins").rglob("*") if path.is_file() and path not in EVERY]
+    assert strays == []
+
+
+def test_names_are_the_file_names() -> None:
+    for values in (profiles(), stacks(), models()):
+        assert {stem: value.name for stem, value in values.items()} == {stem: stem for stem in values}
+
+
+def test_every_profile_finds_its_model_and_stacks() -> None:
+    known, checkpoints = stacks(), models()
+    for name, profile in profiles().items():
+        assert profile.model in checkpoints, name
+        assert profile.engine.context_tokens <= checkpoints[profile.model].context_tokens, name
+        for executor, stack in profile.stack.items():
+            assert stack in known, f"{name} {executor}"
+            assert executor != "ray" or "ray" in known[stack].has, f"{name}: {stack} has no ray"
+            assert (known[stack].image is None) == (profile.runtime == "process"), f"{name} {stack}"
+
+
+def test_a_stack_that_has_a_program_pins_its_version() -> None:
+    for name, stack in stacks().items():
+        assert set(stack.has) <= set(stack.versions), name
+
+
+def test_the_derived_image_keeps_what_its_base_has() -> None:
+    base, derived = stacks()["anemll-0-1-1"], stacks()["anemll-0-1-1-ray"]
+    assert base.image is not None
+    assert derived.image is not None
+    assert derived.versions == {**base.versions, "ray": derived.versions["ray"]}
+    assert derived.image.build is not None
+    folder = ROOT / "containers" / derived.image.build
+    text = (folder / "Containerfile").read_text(encoding="utf-8")
+    assert re.findall(r"^FROM (\S+)$", text, re.MULTILINE) == [f"{base.image.repository}@{base.image.digest}"]
+    assert all(f"{name}=={version}" in text for name, version in derived.versions.items())
+    wheels = (folder / "ray.txt").read_text(encoding="utf-8")
+    assert re.search(rf"^ray=={re.escape(derived.versions['ray'])} --hash=sha256:[0-9a-f]{{64}}$", wheels, re.MULTILINE)
+
+
+def test_manifests_add_up() -> None:
+    for name, model in models().items():
+        if not model.files:
+            assert model.made_by, f"{name} has neither files nor a maker"
+            continue
+        paths = [file.path for file in model.files]
+        assert len(set(paths)) == len(paths), name
+        assert sum(file.bytes for file in model.files) == model.repo_bytes, name
+        weights = [file for file in model.files if file.path.endswith(".safetensors")]
+        assert sum(file.bytes for file in weights) == model.weights_bytes, name
+        assert all(file.sha256 for file in model.files), name
+        hashes = [file.sha256 for file in weights]
+        assert len(set(hashes)) == len(hashes), name
+        assert model.tensor_bytes is None or 0 < model.tensor_bytes < (model.weights_bytes or 0), name
+        assert model.repository, name
+        assert model.revision, name
+
+
+def test_made_models_name_a_program_of_this_repository() -> None:
+    for name, model in models().items():
+        if model.made_by is not None:
+            assert (ROOT / model.made_by).is_file(), name
+            assert model.confidence == "built", name
+
+
+def test_v4_flash_has_every_shard_and_the_twin_trap() -> None:
+    model = models()["deepseek-v4-flash-0731"]
+    shards = [file for file in model.files if re.fullmatch(r"model-\d{5}-of-00048\.safetensors", file.path)]
+    assert [file.path for file in shards] == [f"model-{number:05d}-of-00048.safetensors" for number in range(1, 49)]
+    note = next(note for note in model.notes if TWIN[0] in note)
+    assert TWIN[1] in note
+    assert str(shards[0].sha256) in note
+    assert TWIN[1] not in {file.sha256 for file in model.files}
+
+
+def test_images_are_by_digest_and_sourced() -> None:
+    for where, image in images():
+        assert not re.search(r":[^/]+$", image.repository), f"{where}: a tag floats"
+        assert image.sources, where
+        assert all(source.strip() for source in image.sources), where
+        if image.confidence == "built":
+            assert image.digest is None, f"{where}: a build's digest is the operator's"
+            assert image.build is not None, where
+            assert (ROOT / "containers" / image.build / "README.md").is_file(), where
+        else:
+            assert image.digest is not None, where
+        if image.confidence == "two":
+            owners = {source.partition("/")[0] for source in image.sources}
+            assert len(owners) >= 2, f"{where}: two independent projects, found {owners}"
+
+
+def test_published_models_and_versions_are_sourced() -> None:
+    for name, model in models().items():
+        assert model.sources, name
+    for name, stack in stacks().items():
+        told = " ".join((*stack.notes, *(stack.image.sources if stack.image else ())))
+        assert stack.versions, name
+        assert re.search(r"[\w-]+/[\w.-]+@?|containers/", told), f"{name}: says nowhere where its versions come from"
+
+
+@pytest.mark.parametrize("path", EVERY, ids=name_of)
+def test_no_secret_and_no_long_hexadecimal_that_is_no_sha256(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert SECRET.search(text) is None
+    assert [word for word in HEXADECIMAL.findall(text) if len(word) != 64] == []
+
+
+@pytest.mark.parametrize("path", EVERY, ids=name_of)
+def test_no_floating_tag_stands_where_an_image_is_meant(path: Path) -> None:
+    values = [line.partition("#")[0] for line in path.read_text(encoding="utf-8").splitlines()]
+    assert [line for line in values if re.search(r"(image|repository|base):.*:(latest|nightly|dev|main)\b", line)] == []
+
+
+@pytest.mark.parametrize("name", [path.stem for path in PROFILES])
+def test_a_profile_sets_nothing_that_differs_per_node_or_is_owned_elsewhere(name: str) -> None:
+    profile = profiles()[name]
+    assert set(profile.env) & {*PER_NODE, "NCCL_IB_GID_INDEX", "NCCL_NET", "NCCL_IB_DISABLE"} == set()
+    assert not any(SECRET_NAME.search(key) for key in profile.env)
+    assert "" not in profile.env.values()
+    assert set(profile.engine_args) & set(owned_flags()) == set()
+    assert not profile.floating_tags
+
+
+@pytest.mark.parametrize("name", [path.stem for path in PROFILES])
+def test_evidence_has_a_source_and_names_what_it_is_about(name: str) -> None:
+    profile = profiles()[name]
+    assert profile.evidence
+    for each in profile.evidence:
+        assert each.source.strip(), each.what
+        assert each.what.partition(": ")[2].strip(), each.what
+        for path in covered(each.what):
+            top, _, rest = path.partition("/")
+            held = getattr(profile, top)
+            if isinstance(held, dict):
+                assert not rest or rest in held, f"{path} is not in the profile"
+            elif rest:
+                assert getattr(held, rest) is not None, f"{path} is not set in the profile"
+
+
+def covered(what: str) -> list[str]:
+    """The paths before the first colon of an evidence: ``engine/max_seqs, env/X: …``."""
+    return [path.strip() for path in what.partition(": ")[0].split(",")]
+
+
+def test_every_setting_of_the_v4_flash_profile_has_evidence() -> None:
+    profile = profiles()["deepseek-v4-flash"]
+    said = {path for each in profile.evidence for path in covered(each.what)} - {"env", "engine", "engine_args"}
+    settings = {
+        *(f"engine/{field}" for field in profile.engine.model_fields_set),
+        *(f"engine_args/{flag}" for flag in profile.engine_args),
+        *(f"env/{variable}" for variable in profile.env),
+        *(f"readiness/{field}" for field in profile.readiness.model_fields_set),
+        *(f"ray/{field}" for field in profile.ray.model_fields_set),
+    }
+    assert sorted(settings - said) == []
+
+
+def test_v4_flash_says_where_published_runs_disagree() -> None:
+    found = profiles()["deepseek-v4-flash"].evidence
+    disputed = {path for each in found if each.kind == "disagreement" for path in covered(each.what)}
+    expected = (
+        *("context_tokens", "memory_utilization", "kv_dtype", "long_prefill_tokens"),
+        *("cudagraph_capture_max", "trust_remote_code", "speculative"),
+    )
+    assert {f"engine/{field}" for field in expected} <= disputed
+    assert "engine_args/default-chat-template-kwargs" in disputed
+
+
+def test_v4_flash_captures_graphs_for_every_drafted_batch() -> None:
+    engine = profiles()["deepseek-v4-flash"].engine
+    assert engine.speculative is not None
+    assert engine.max_seqs is not None
+    assert engine.cudagraph_capture_max == engine.max_seqs * (engine.speculative.tokens + 1)
+
+
+def test_up_outlasts_the_engines_own_deadline() -> None:
+    profile = profiles()["deepseek-v4-flash"]
+    assert profile.readiness.ready_deadline_s > float(profile.env["VLLM_ENGINE_READY_TIMEOUT_S"])
