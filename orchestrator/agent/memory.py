@@ -67,7 +67,7 @@ def remember(plan: RankFile, gang: Gang) -> dict[str, Any]:
         "attempt": gang.attempt,
         "open": gang.state in (*LIVE, "stopping"),
         "was_ready": gang.was_ready,
-        "reason": gang.reason,
+        "reason": gang.reason if gang.state == "stopping" else "",
         "failed_total": gang.failed_total,
         "forgiven_at": gang.forgiven_at,
         "history": [asdict(ended) for ended in gang.history],

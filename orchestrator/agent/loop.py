@@ -1,0 +1,206 @@
+"""The agent's life: look, decide, act, publish; a few times a second, until asked to stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+
+from orchestrator.agent.gang import decide, peers_missing
+from orchestrator.agent.gates import Sight, all_gates, judge
+from orchestrator.agent.memory import Gang, recall, remember
+from orchestrator.agent.peers import Peers
+from orchestrator.agent.probe import Probe
+from orchestrator.agent.prober import Prober
+from orchestrator.agent.server import Board, Notice, serve, token
+from orchestrator.agent.supervisor import Supervisor
+from orchestrator.agent.views import LIVE, Command, Own, Seen, Start, Verdict
+from orchestrator.plan.rankfile import Gate, RankFile, RankStatus
+
+TICK_S = 0.2
+WRITE_EVERY_S = 2.0
+BIND_EVERY_S = 1.0
+DISTRIBUTIONS = ("vllm", "ray", "torch", "flashinfer-python", "nvidia-nccl-cu13", "transformers")
+
+
+def say(line: str) -> None:
+    """One line to whoever collects this process's output; nobody listening is no reason to die."""
+    try:
+        print(line, flush=True)
+    except OSError:
+        return
+
+
+def loaded_versions() -> dict[str, str]:
+    """The versions that a process of this Python would load, for those of the stack that are there."""
+    found = {}
+    for name in DISTRIBUTIONS:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def write(path: Path, text: str, sync: bool = False) -> None:
+    """Replace a 0600 file whole. A disk that is full is said, not died of: the gang itself needs no file."""
+    fresh = path.with_name(path.name + ".new")
+    try:
+        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(text)
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        fresh.replace(path)
+    except OSError as error:
+        say(f"sparkctl: cannot write {path}: {error}")
+
+
+def read_memory(path: Path) -> Mapping[str, object]:
+    """What the last agent of this state directory remembered; nothing when it cannot be read."""
+    try:
+        memory = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return memory if isinstance(memory, dict) else {}
+
+
+class Agent:
+    """One rank's agent. Raises ``OSError`` or ``ValueError`` at once when its files are not usable."""
+
+    def __init__(self, plan: RankFile) -> None:
+        self.plan, self.agent_id = plan, secrets.token_hex(8)
+        self.directory = Path(plan.state_dir)
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.versions = loaded_versions()
+        self.stop = threading.Event()
+        token(plan)
+        self.board = Board()
+        self.supervisor = Supervisor(plan, say)
+        self.memory = read_memory(self.directory / "gang.json")
+        self.gang = recall(plan, self.memory, time.monotonic(), time.time())
+        self.status: RankStatus | None = None
+        self.written_at = 0.0
+
+    def run(self) -> int:
+        """Live until SIGTERM or SIGINT; then end everything and return 0."""
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, lambda *_: self.stop.set())
+        self._listen()
+        peers = Peers(self.plan)
+        prober = Prober(self.plan.service) if self.plan.rank == 0 else None
+        # An agent that was killed may have left processes behind: nothing begins before they are gone.
+        self.supervisor.kill(time.monotonic())
+        while not self.stop.wait(TICK_S):
+            self._tick(peers, prober)
+        self._leave()
+        return 0
+
+    def _listen(self) -> None:
+        while not self.stop.is_set():
+            try:
+                return serve(self.plan, self.board)
+            except OSError as error:
+                where = f"{self.plan.address}:{self.plan.agent_port}"
+                self._publish(replace(self.gang, reason=f"cannot listen on {where} yet: {error}"), (), False)
+            self.stop.wait(BIND_EVERY_S)
+        return None
+
+    def _tick(self, peers: Peers, prober: Prober | None) -> None:
+        now, views = time.monotonic(), peers.views()
+        own = self.supervisor.poll(now, peers_missing(self.plan, self.gang.attempt, views, now))
+        probe = prober.probe if prober else Probe()
+        sight = Sight(now, own, self.versions, views, probe)
+        gates = all_gates(self.plan, self.gang, sight)
+        verdict = judge(self.plan, self.gang, sight, gates) if self.plan.rank == 0 else Verdict()
+        gang, command = decide(self.plan, self.gang, Seen(now, time.time(), own, views, verdict))
+        if gang.state != self.gang.state:
+            say(
+                f"sparkctl: attempt {gang.attempt} {gang.state}" + (f": {gang.reason}" if gang.reason else "")
+            )
+        self.gang = gang
+        self._remember()
+        self._act(command, now)
+        if prober:
+            prober.watch(gang.attempt if gang.state == "running" else 0)
+        self._publish(gang, gates, verdict.ready and gang.state == "running")
+
+    def _act(self, command: Command, now: float) -> None:
+        if isinstance(command, Start):
+            self.supervisor.start(command.attempt, now)
+        elif command is not None:
+            self.supervisor.kill(now)
+
+    def _remember(self) -> None:
+        memory = remember(self.plan, self.gang)
+        if memory != self.memory:
+            self.memory = memory
+            write(self.directory / "gang.json", json.dumps(memory), sync=True)
+
+    def _leave(self) -> None:
+        """End everything within the grace and a little; an orderly stop forgives the breaker its failures."""
+        until = time.monotonic() + self.plan.policy.stop_grace_s + 2.0
+        gang = replace(self.gang, state="stopping", reason="asked to stop")
+        self.supervisor.kill(time.monotonic())
+        own = Own("killing")
+        while own.phase != "idle" and time.monotonic() < until:
+            own = self.supervisor.poll(time.monotonic(), "")
+            self._publish(gang, (), False)
+            time.sleep(TICK_S / 2)
+        self.gang = replace(gang, state="stopped", forgiven_at=time.time())
+        self._remember()
+        self._publish(self.gang, (), False)
+        say("sparkctl: stopped" + ("" if own.phase == "idle" else f"; {self.supervisor.doing}"))
+
+    def _publish(self, gang: Gang, gates: tuple[Gate, ...], ready: bool) -> None:
+        now, plan = time.monotonic(), self.plan
+        status = RankStatus(
+            deployment=plan.deployment,
+            generation=plan.generation,
+            plan_digest=plan.plan_digest,
+            rank=plan.rank,
+            node=plan.node,
+            agent_id=self.agent_id,
+            state=gang.state,
+            attempt=gang.attempt,
+            doing=self._doing(gang, gates),
+            ready=ready,
+            gates=gates,
+            versions=self.versions,
+            processes=self.supervisor.processes(),
+            history=gang.history,
+            last_fatal=self.supervisor.last_fatal,
+            written_at=time.time(),
+        )
+        leaving = gang.state == "stopped" or self.stop.is_set()
+        self.board.notice = Notice(status, now, gang.was_ready, leaving, gang.failed_total)
+        unchanged = self.status is not None and replace(self.status, written_at=status.written_at) == status
+        if not unchanged or now - self.written_at >= WRITE_EVERY_S:
+            self.status, self.written_at = status, now
+            write(self.directory / "status.json", status.to_json())
+
+    def _doing(self, gang: Gang, gates: tuple[Gate, ...]) -> str:
+        if gang.state in LIVE:
+            shut = next((f"gate {gate.name}: {gate.saw}" for gate in gates if not gate.open), "")
+            return self.supervisor.doing or shut or "serving"
+        if gang.state == "stopping":
+            return "; ".join(text for text in (gang.reason, self.supervisor.doing) if text)
+        return gang.reason
+
+
+def run(path: str) -> int:
+    """Run the agent of a rank file. 2 when the file or what it names is not usable."""
+    try:
+        agent = Agent(RankFile.from_json(Path(path).read_text()))
+    except (OSError, ValueError) as error:
+        print(f"sparkctl agent: {path}: {error}", file=sys.stderr)
+        return 2
+    return agent.run()

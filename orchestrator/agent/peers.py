@@ -1,0 +1,64 @@
+"""Polls the other agents' ``GET /rank``, one thread each, so that a silent one delays nobody."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+
+import httpx
+
+from orchestrator.agent.server import token
+from orchestrator.agent.views import PeerView
+from orchestrator.plan.rankfile import Peer, RankFile, RankStatus
+
+POLL_EVERY_S = 1.0
+POLL_TIMEOUT_S = 2.0
+
+
+class Peers:
+    """What the peers last said. Rank 0 polls all; the others rank 0, or all when a step waits for peers."""
+
+    def __init__(self, plan: RankFile) -> None:
+        self.plan = plan
+        everyone = plan.rank == 0 or any(step.kind == "peers" for step in plan.steps)
+        chosen = [peer for peer in plan.peers if peer.rank != plan.rank and (everyone or peer.rank == 0)]
+        began_at = time.monotonic()
+        self._views = {peer.rank: PeerView(heard_at=began_at) for peer in chosen}
+        self._token = token(plan)
+        for peer in chosen:
+            threading.Thread(target=self._poll_on, args=(peer,), daemon=True).start()
+
+    def views(self) -> dict[int, PeerView]:
+        return dict(self._views)
+
+    def _poll_on(self, peer: Peer) -> None:
+        host = f"[{peer.address}]" if ":" in peer.address else peer.address
+        headers = {"Authorization": f"Bearer {self._token}"}
+        url = f"http://{host}:{peer.agent_port}/rank"
+        with httpx.Client(headers=headers, timeout=POLL_TIMEOUT_S, verify=False, trust_env=False) as http:
+            while True:
+                try:
+                    view = self._ask(http, url, peer)
+                except (httpx.HTTPError, ValueError) as error:
+                    view = replace(self._views[peer.rank], saw=f"{url}: {error or type(error).__name__}")
+                self._views[peer.rank] = view
+                time.sleep(POLL_EVERY_S)
+
+    def _ask(self, http: httpx.Client, url: str, peer: Peer) -> PeerView:
+        """One answer. Raises ``ValueError`` for one that is not from this rank of this generation."""
+        asked_at = time.monotonic()
+        response = http.get(url)
+        if response.status_code != 200:
+            raise ValueError(
+                f"answered {response.status_code}" + (" (another token)" * (response.status_code == 401))
+            )
+        status = RankStatus.from_json(response.text)
+        expected = (self.plan.deployment, self.plan.generation, self.plan.plan_digest, peer.rank)
+        found = (status.deployment, status.generation, status.plan_digest, status.rank)
+        if found != expected:
+            raise ValueError(
+                f"should be rank {peer.rank} of {self.plan.deployment} generation {self.plan.generation}, "
+                f"found rank {status.rank} of {status.deployment} generation {status.generation}"
+            )
+        return PeerView(status, asked_at, "")

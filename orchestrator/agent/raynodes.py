@@ -1,0 +1,71 @@
+"""Does Ray have exactly the planned nodes? Asked of the GCS itself, with the image's own Ray.
+
+The TCP connection comes first: Ray retries for many minutes where nothing listens. The GCS client is asked
+before the public API, because a driver makes the raylet start a worker; not every Ray has that client.
+"""
+
+from __future__ import annotations
+
+import importlib
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+
+TIMEOUT_S = 5.0
+
+
+def missing(expected: Sequence[str], gpus_each: float, seen: Mapping[str, float]) -> str:
+    """Nothing when exactly the expected addresses are there with their GPUs, else one line on what is not.
+
+    Pure: ``seen`` maps the address of a node that is alive to its GPU count.
+    """
+    wrong = [f"{address}: not joined" for address in expected if address not in seen]
+    wrong += [
+        f"{address}: has {seen[address]:g} GPU, should have {gpus_each:g}"
+        for address in expected
+        if address in seen and seen[address] != gpus_each
+    ]
+    unexpected = [address for address in seen if address not in expected]
+    if not wrong and not unexpected:
+        return ""
+    known = ", ".join(f"{address} ({seen[address]:g} GPU)" for address in expected if address in seen)
+    parts = [f"seen {known or 'none of them'}"] + [f"unexpected {address}" for address in unexpected]
+    return f"waiting for {', '.join(wrong) or 'unexpected nodes to leave'}; {'; '.join(parts)}"
+
+
+def alive_nodes(address: str) -> dict[str, float]:
+    """Address to GPU count of the nodes that Ray says are alive. Raises whatever the image's Ray raises."""
+    # The archive carries httpx and prometheus_client for the agent: Ray is to see the image's own.
+    sys.path[:] = [path for path in sys.path if path != sys.argv[0]]
+    try:
+        client = importlib.import_module("ray._raylet").GcsClient(address=address)
+        infos = client.get_all_node_info(timeout=TIMEOUT_S).values()
+        return _sum(
+            (info.node_manager_address, dict(info.resources_total)) for info in infos if info.state == 0
+        )
+    except (ImportError, AttributeError, TypeError):
+        ray = importlib.import_module("ray")
+        ray.init(address=address, logging_level="ERROR", log_to_driver=False)
+        return _sum((row["NodeManagerAddress"], row["Resources"]) for row in ray.nodes() if row["Alive"])
+
+
+def _sum(rows: object) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for address, resources in rows:  # type: ignore[attr-defined]
+        found[address] = found.get(address, 0.0) + float(resources.get("GPU", 0.0))
+    return found
+
+
+def ray_nodes(address: str, expected: Sequence[str], gpus_each: float) -> int:
+    """0 when exactly the planned nodes are there; else one line that says what is seen, and 1."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=TIMEOUT_S).close()
+        line = missing(expected, gpus_each, alive_nodes(address))
+    except OSError as error:
+        line = f"waiting for Ray at {address}: {error.strerror or error}"
+    except Exception as error:  # Ray's own errors differ by version; whatever it is, it is what was seen
+        line = f"waiting for Ray at {address}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    if line:
+        print(line)
+    return 1 if line else 0

@@ -1,0 +1,204 @@
+"""Carries out one rank's start sequence, watches its daemons, and ends all of it without a survivor.
+
+Polled, never blocking for long, so that the agent goes on answering: ``start`` and ``kill`` return at once
+and ``poll`` says how far it is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from orchestrator.agent.fatal import first_fatal, last_line
+from orchestrator.agent.proctree import become_subreaper, descendants, living, marked, send, table
+from orchestrator.agent.steps import MARK, Echo, connects, ending, launch, tail
+from orchestrator.agent.views import Own
+from orchestrator.plan.rankfile import RankFile, Step
+
+KEPT_ATTEMPTS = 5
+
+
+class Supervisor:
+    """The processes of one rank. All times are the caller's monotonic seconds."""
+
+    def __init__(self, plan: RankFile, say: Callable[[str], None]) -> None:
+        self.plan, self.say = plan, say
+        self.logs = Path(plan.state_dir) / "logs"
+        self.own = Own()
+        self.doing = ""
+        self.last_fatal = ""
+        self.attempt = 0
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+        self._until: subprocess.Popen[bytes] | None = None
+        self._echoes: list[Echo] = []
+        self._index, self._step_since, self._next_try = 0, 0.0, 0.0
+        self._kill_since, self._termed, self._left = 0.0, set[int](), dict[str, int]()
+        become_subreaper()
+
+    # ---- commands
+
+    def start(self, attempt: int, now: float) -> None:
+        """Begin the sequence of this attempt; there must be nothing left of another."""
+        self.attempt, self.own, self.doing = attempt, Own("steps"), ""
+        self._daemons, self._until, self._echoes, self._index = {}, None, [], 0
+        self._step_since = self._next_try = now
+        try:
+            self._directory().mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self.own = Own("failed", f"cannot keep logs: {error}")
+        self._forget_old_logs()
+
+    def kill(self, now: float) -> None:
+        """Begin to end everything: SIGTERM, after the grace SIGKILL until /proc shows nothing of ours."""
+        if self.own.phase == "killing":
+            return
+        if self.own.phase in ("steps", "up"):
+            self.last_fatal = self._find_fatal("")
+        self.own, self._kill_since, self._termed = Own("killing", self.own.reason), now, set()
+        self._until = None
+
+    def poll(self, now: float, peers_missing: str) -> Own:
+        """Reap, copy output, go on with the sequence; what this rank's processes are now."""
+        self._reap()
+        for echo in self._echoes:
+            echo.pump()
+        if self.own.phase == "killing":
+            self._kill_on(now)
+        if self.own.phase in ("steps", "up"):
+            self._watch()
+        while self.own.phase == "steps" and self._advance(now, peers_missing):
+            self._index += 1
+            self._step_since = self._next_try = now
+            if self._index == len(self.plan.steps):
+                self.own, self.doing = Own("up"), ""
+        return self.own
+
+    def processes(self) -> dict[str, int]:
+        """Name to pid: the daemons that run, and while killing whatever is left."""
+        if self.own.phase == "killing":
+            return self._left
+        return {name: child.pid for name, child in self._daemons.items() if child.returncode is None}
+
+    # ---- the sequence
+
+    def _advance(self, now: float, peers_missing: str) -> bool:
+        """Try the step at hand. True when it is done."""
+        if self._index >= len(self.plan.steps):
+            return False
+        step = self.plan.steps[self._index]
+        if step.kind == "daemon":
+            return self._launch(step) is not None
+        if step.kind == "peers":
+            saw, done = peers_missing, not peers_missing
+        elif step.kind == "until":
+            saw, done = self._run_until(step, now)
+        else:
+            saw, done = self._try_tcp(step, now)
+        self.doing = f"{step.name}: {saw}" if saw else step.name
+        if not done and now - self._step_since > step.deadline_s and self.own.phase == "steps":
+            self._fail(step, f"not done within {step.deadline_s:g} s; last seen: {saw or 'nothing'}")
+        return done
+
+    def _run_until(self, step: Step, now: float) -> tuple[str, bool]:
+        log = self._log(step)
+        if self._until is not None and self._until.returncode is not None:
+            done = self._until.returncode == 0
+            self._until, self._next_try = None, now + step.every_s
+            return last_line(tail(log, 4000)), done
+        if self._until is None and now >= self._next_try:
+            self._until = self._launch(step)
+        return last_line(tail(log, 4000)), False
+
+    def _try_tcp(self, step: Step, now: float) -> tuple[str, bool]:
+        if now < self._next_try:
+            return self.doing.partition(": ")[2], False
+        self._next_try = now + step.every_s
+        saw = connects(step.host, step.port)
+        return saw, not saw
+
+    def _launch(self, step: Step) -> subprocess.Popen[bytes] | None:
+        self.doing = step.name
+        log = self._log(step)
+        if not any(echo.log == log for echo in self._echoes):
+            self._echoes.append(Echo(log, f"{step.name}: ", self.say))
+        try:
+            child = launch(step, self.plan.state_dir, log)
+        except OSError as error:
+            self._fail(step, f"cannot be started: {error}")
+            return None
+        self._children[child.pid] = child
+        if step.kind == "daemon":
+            self._daemons[step.name] = child
+        return child
+
+    def _watch(self) -> None:
+        for step in self.plan.steps:
+            child = self._daemons.get(step.name)
+            if child is not None and child.returncode is not None:
+                self._fail(step, ending(child.returncode))
+                return
+
+    def _fail(self, step: Step, reason: str) -> None:
+        self.last_fatal = self._find_fatal(step.name) or last_line(tail(self._log(step)))
+        why = f": {self.last_fatal}" if self.last_fatal and self.last_fatal not in reason else ""
+        self.own = Own("failed", f"step {step.name} {reason}{why}")
+        self.doing = self.own.reason
+
+    def _find_fatal(self, first: str) -> str:
+        logs = sorted(self._directory().glob("*.log"), key=lambda log: (log.stem != first, log.name))
+        return next((found for log in logs if (found := first_fatal(tail(log)))), "")
+
+    # ---- the end
+
+    def _ours(self) -> dict[int, str]:
+        procs = table()
+        stray = marked(f"{MARK}={self.plan.state_dir}", str(self.logs), procs)
+        pids = living(stray | descendants(stray | {os.getpid()}, procs), procs)
+        return {pid: procs[pid].name for pid in pids}
+
+    def _kill_on(self, now: float) -> None:
+        left = self._ours()
+        self._left = {f"{name}-{pid}": pid for pid, name in left.items()}
+        if not left:
+            self._reap()
+            self.own, self.doing, self._daemons = Own(), "", {}
+            return
+        names = ", ".join(sorted(set(left.values())))
+        self.doing = f"ending {len(left)} processes: {names}"
+        send(left.keys() - self._termed, signal.SIGTERM)
+        self._termed.update(left)
+        if now - self._kill_since > self.plan.policy.stop_grace_s:
+            send(left, signal.SIGKILL)
+
+    def _reap(self) -> None:
+        """Collect every child that ended, ours and the orphans that came to us."""
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if ended is None:
+                return
+            child = self._children.pop(ended.si_pid, None)
+            if child is not None:
+                child.poll()
+            else:
+                os.waitpid(ended.si_pid, 0)
+
+    # ---- files
+
+    def _directory(self) -> Path:
+        return self.logs / f"attempt-{self.attempt}"
+
+    def _log(self, step: Step) -> Path:
+        return self._directory() / f"{step.name}.log"
+
+    def _forget_old_logs(self) -> None:
+        numbered = [path for path in self.logs.glob("attempt-*") if path.name[8:].isdigit()]
+        for path in sorted(numbered, key=lambda path: int(path.name[8:]))[:-KEPT_ATTEMPTS]:
+            shutil.rmtree(path, ignore_errors=True)
