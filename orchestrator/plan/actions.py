@@ -39,7 +39,7 @@ class Put:
 class Await:
     """Ask ``argv`` on ``node`` every ``every_s`` until the answer passes ``judge``, or ``deadline_s`` is over.
 
-    ``judge`` names a function of ``plan.judges``: (exit code, stdout) -> Verdict. A time-out carries what was last seen.
+    ``judge`` names a function of ``plan.judges``: (exit code, stdout) -> Verdict. A time-out says what was last seen.
     """
 
     node: str
@@ -96,7 +96,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one look told: ``done`` ends the wait, ``failed`` ends it badly, otherwise look again. ``saw`` is for people."""
+    """What one look told: ``done`` ends the wait, ``failed`` ends it badly, else look again; ``saw`` is for people."""
 
     done: bool
     saw: str

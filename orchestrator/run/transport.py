@@ -1,4 +1,4 @@
-"""The seam between a decision and a node: two transports, SSH (``ssh.py``) and the operator's own machine (``local.py``).
+"""The seam between a decision and a node: two transports, SSH (``ssh.py``) and this machine (``local.py``).
 
 A command is a tuple of strings; quoting happens once, inside the transport, so an argument arrives byte-identical.
 
@@ -10,6 +10,7 @@ A command is a tuple of strings; quoting happens once, inside the transport, so 
       ConnectionLost          the connection ended in the middle of a command
       DeadlineExceeded        the command did not end in time
       CommandFailed           the command ended with an exit code that is not ok
+      PutFailed               a file could not be written: disk full, no permission, a file where a directory should be
       Cancelled               the operator pressed Ctrl-C
 """
 
@@ -56,6 +57,10 @@ class CommandFailed(NodeError):
     pass
 
 
+class PutFailed(NodeError):
+    pass
+
+
 class Cancelled(NodeError):
     pass
 
@@ -75,7 +80,7 @@ class Transport(Protocol):
     node: str
 
     def run(self, argv: tuple[str, ...], *, deadline_s: float, stdin: bytes = b"") -> Result:
-        """Run ``argv`` and answer with its exit code, whatever it is. Raises a ``NodeError`` when there is no answer."""
+        """Run ``argv`` and answer with its exit code, whatever it is. Raises a ``NodeError`` if there is no answer."""
 
     def put(self, path: str, data: bytes, mode: int) -> None:
         """Write a file whole or not at all (temporary file beside it, then rename); missing directories become 0700."""

@@ -56,7 +56,7 @@ class GatewayAt(Spec):
     """Where clients come in. ``node`` defaults to the first node of the deployment."""
 
     node: Name | None = None
-    address: str = "0.0.0.0"
+    address: str = "0.0.0.0"  # noqa: S104 -- the gateway is the one thing that clients must reach
     port: Port = 8000
 
 

@@ -1,7 +1,8 @@
 """What to serve and how it is split: one ``profiles/*.yaml`` as a frozen value.
 
-Typed settings are the ones whose value the planner, fit or the prober must understand. Everything else that vLLM takes
-goes through ``engine_args`` as it is; it may not name a flag that a typed field owns (``plan.engine_args`` knows which).
+Typed settings are the ones whose value the planner, fit or the prober must understand. Everything else that vLLM
+takes goes through ``engine_args`` as it is; it may not name a flag that a typed field owns (``plan.engine_args``
+knows which).
 """
 
 from __future__ import annotations
@@ -98,6 +99,7 @@ class Ports(Spec):
     engine: Port = 8001
     agent: Port = 7070
     check: Port = 7071
+    gateway_metrics: Port = 7072
     ray: Port = 6379
     rendezvous: Port = 25000
 

@@ -1,0 +1,130 @@
+"""Rules over a plan and the nodes' facts, checked before anything is copied or started. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from orchestrator.facts.node import Listener, NodeFacts
+from orchestrator.plan.launch import LaunchPlan
+
+# What `uname -m` says and what an image's architecture is called.
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that would make the start fail. ``remedy`` is a command to paste, or a sentence."""
+
+    code: str
+    node: str
+    observed: str
+    expected: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.node}: should be {self.expected}, found {self.observed} [{self.code}]"
+
+
+def findings(plan: LaunchPlan, facts: Mapping[str, NodeFacts], ours: tuple[LaunchPlan, ...]) -> tuple[Finding, ...]:
+    """Everything that stands in the way, in the order of the nodes. What older generations hold does not count."""
+    found: list[Finding] = list(_pins(plan))
+    for name in dict.fromkeys((*plan.nodes, plan.gateway.node)):
+        node = facts[name]
+        found += _docker(plan, node)
+        found += _ports(plan, node, _held(ours, name))
+        found += _strangers(plan, node, ours)
+    return tuple(found)
+
+
+def _pins(plan: LaunchPlan) -> Iterator[Finding]:
+    for bits in plan.images:
+        if not bits.digest:
+            yield Finding(
+                "IMAGE_DIGEST_UNKNOWN",
+                ", ".join(bits.nodes),
+                f"no digest for {bits.repository} in pins/stacks/{plan.stack}.yaml",
+                "an image pinned by digest",
+                "build or resolve it and write the digest into the stack; containers/README.md says how",
+            )
+
+
+def _docker(plan: LaunchPlan, node: NodeFacts) -> Iterator[Finding]:
+    if plan.runtime != "docker" or node.docker is not None:
+        return
+    problem = node.docker_problem
+    if "permission denied" in problem.lower():
+        yield Finding(
+            "DOCKER_NO_RIGHTS",
+            node.node,
+            f"user {node.user} may not talk to docker",
+            f"{node.user} in group docker",
+            f"on {node.node}: sudo usermod -aG docker {node.user}, then log in again",
+        )
+    elif "cannot connect" in problem.lower() or "failed to connect" in problem.lower():
+        yield Finding(
+            "DOCKER_DOWN", node.node, problem[:160], "a running docker", f"on {node.node}: sudo systemctl start docker"
+        )
+    else:
+        yield Finding("DOCKER_ABSENT", node.node, problem[:160], "docker", f"install docker on {node.node}")
+
+
+def _ports(plan: LaunchPlan, node: NodeFacts, held: frozenset[int]) -> Iterator[Finding]:
+    for port, what, address in wanted_ports(plan, node.node):
+        taken = [each for each in node.listeners if each.port == port and _overlap(each, address)]
+        if taken and port not in held:
+            owner = taken[0].owner or "a process of another user"
+            yield Finding(
+                "PORT_TAKEN",
+                node.node,
+                f"port {port} ({what}) taken by {owner} on {taken[0].address}",
+                f"port {port} free",
+                f"stop it, or choose another port ({_where(what, plan.profile)})",
+            )
+
+
+def _where(what: str, profile: str) -> str:
+    return "gateway/port in cluster.yaml" if what == "gateway" else f"ports in profiles/{profile}.yaml"
+
+
+def _overlap(listener: Listener, address: str) -> bool:
+    wild = {"0.0.0.0", "*", "::", ""}  # noqa: S104 -- compared, not bound
+    return listener.address in wild or address in wild or listener.address.partition("%")[0] == address
+
+
+def wanted_ports(plan: LaunchPlan, node: str) -> tuple[tuple[int, str, str], ...]:
+    """(port, what for, address) of everything that the plan will listen on at ``node``."""
+    found: list[tuple[int, str, str]] = []
+    for rank in plan.ranks:
+        if rank.node != node:
+            continue
+        found.append((rank.rank_file.agent_port, "agent", rank.address))
+        if rank.rank == 0:
+            found.append((rank.rank_file.check_port, "agent-check", rank.address))
+            found.append((int(rank.rank_file.service.base_url.rpartition(":")[2]), "engine", rank.address))
+            ray = [step.port for step in rank.rank_file.steps if step.kind == "tcp"]
+            found += [(port, "ray", rank.address) for port in ray]
+    if plan.gateway.node == node:
+        found.append((plan.gateway.port, "gateway", plan.gateway.bind))
+    return tuple(found)
+
+
+def _held(ours: tuple[LaunchPlan, ...], node: str) -> frozenset[int]:
+    return frozenset(port for old in ours for port, _, _ in wanted_ports(old, node))
+
+
+def _strangers(plan: LaunchPlan, node: NodeFacts, ours: tuple[LaunchPlan, ...]) -> Iterator[Finding]:
+    """Units of ours that no record explains: another deployment, or a generation whose record is gone."""
+    known = {unit.name for old in ours for unit in old.units}
+    for unit in node.units:
+        if not unit.running or unit.name in known or plan.runtime == "process":
+            continue
+        yield Finding(
+            "NODE_IN_USE",
+            node.node,
+            f"{unit.name} of deployment {unit.deployment} runs",
+            "a node that serves one deployment",
+            f"sparkctl down {unit.deployment}"
+            if unit.deployment != plan.deployment
+            else f"on {node.node}: docker rm --force {unit.name}",
+        )

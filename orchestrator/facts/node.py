@@ -1,0 +1,209 @@
+"""What one node answers: the question (one argv, one round trip) and the pure parser of its output.
+
+The question is a POSIX sh script without any effect. Its output is a list of sections, each opened by a line
+``== name``; a section that the node cannot answer is empty or carries the tool's own words, and the parser turns that
+into ``None`` or a sentence, never into a guess.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+STATE_ROOT = ".local/state/sparkctl"
+LABEL = "sparkctl"
+
+_SCRIPT = r"""
+d=$1; s="$HOME/.local/state/sparkctl"
+echo "== ident"; id -un; id -u; uname -n; uname -m; date +%s; echo "$HOME"
+echo "== memory"; grep -E '^(MemTotal|MemAvailable):' /proc/meminfo 2>/dev/null
+echo "== disk"; df -PB1 "$HOME" 2>/dev/null | tail -n 1
+echo "== addresses"; ip -4 -o addr show 2>/dev/null
+echo "== ports"; ss -Hltnp 2>/dev/null
+echo "== docker"; docker version --format '{{.Server.Version}} {{.Server.Arch}}' 2>&1 | head -n 3
+echo "== containers"
+f='{{.Names}}|{{.State}}|{{.Label "sparkctl.deployment"}}|{{.Label "sparkctl.generation"}}'
+docker ps -a --no-trunc --filter label=sparkctl.deployment \
+  --format "$f"'|{{.Label "sparkctl.rank"}}|{{.Label "sparkctl.plan"}}' 2>/dev/null
+echo "== images"; docker image ls --digests --no-trunc --format '{{.Repository}}@{{.Digest}}' 2>/dev/null
+echo "== units"
+for p in "$s/$d"/g*/*/unit.pid; do
+  [ -f "$p" ] && printf '%s ' "$p" && tr -d '\n' < "$p" && n=$(sed 's/.*"pid": *\([0-9]*\).*/\1/' "$p") &&
+  if [ -r "/proc/$n/stat" ]; then printf ' %s\n' "$(sed 's/^.*) //' "/proc/$n/stat" | cut -d ' ' -f 20)"
+  else echo ' -'; fi
+done
+echo "== status"
+for p in "$s/$d"/g*/rank-*/status.json; do [ -f "$p" ] && cat "$p" && echo; done
+echo "== events"; cat "$s/$d/events.jsonl" 2>/dev/null
+echo "== plans"; for p in "$s/$d"/g*/plan.json; do [ -f "$p" ] && cat "$p" && echo; done
+echo "== leftovers"; ls -1d "$s"/*/g* 2>/dev/null
+echo "== end"
+"""
+
+
+def question(deployment: str) -> tuple[str, ...]:
+    """The argv that makes a node answer everything the planner, ``status`` and preflight need to know of it."""
+    return ("sh", "-c", _SCRIPT, "sparkctl-facts", deployment)
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A listening TCP socket. ``owner`` is "name (pid N)", or empty when the node does not tell (another user's)."""
+
+    address: str
+    port: int
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One thing of ours on a node: a container or a detached process."""
+
+    name: str
+    deployment: str
+    generation: int
+    rank: str
+    plan_digest: str
+    running: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """One node's answers. Sizes in bytes, times in Unix seconds by the node's own clock."""
+
+    node: str
+    user: str
+    uid: int
+    hostname: str
+    arch: str
+    now: float
+    home: str
+    memory_total_bytes: int | None = None
+    memory_available_bytes: int | None = None
+    disk_free_bytes: int | None = None
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    listeners: tuple[Listener, ...] = ()
+    docker: str | None = None
+    docker_problem: str = ""
+    images: tuple[str, ...] = ()
+    units: tuple[Unit, ...] = ()
+    statuses: tuple[str, ...] = ()
+    events: tuple[str, ...] = ()
+    plans: tuple[str, ...] = ()
+    generations: tuple[str, ...] = ()
+    python: str = "python3"
+    haproxy: str = "haproxy"
+
+
+class UnreadableFactsError(ValueError):
+    """The node answered something that is not an answer to our question (a login banner that exits, a broken shell)."""
+
+
+def parse(node: str, text: str) -> NodeFacts:
+    """Turn a node's answer into facts. Raises ``UnreadableFactsError`` with what was there instead."""
+    sections = _sections(text)
+    ident = sections.get("ident", [])
+    if "end" not in sections or len(ident) < 6:
+        raise UnreadableFactsError(f"{node}: should have answered our question, found {text.strip()[:120]!r}")
+    memory = dict(_meminfo(sections["memory"]))
+    docker, problem = _docker(sections["docker"])
+    return NodeFacts(
+        node=node,
+        user=ident[0],
+        uid=int(ident[1]),
+        hostname=ident[2],
+        arch=ident[3],
+        now=float(ident[4]),
+        home=ident[5],
+        memory_total_bytes=memory.get("MemTotal"),
+        memory_available_bytes=memory.get("MemAvailable"),
+        disk_free_bytes=_disk_free(sections["disk"]),
+        addresses=dict(_addresses(sections["addresses"])),
+        listeners=tuple(_listeners(sections["ports"])),
+        docker=docker,
+        docker_problem=problem,
+        images=tuple(line for line in sections["images"] if "@sha256:" in line),
+        units=(*_containers(sections["containers"]), *_processes(sections["units"])),
+        statuses=tuple(line for line in sections["status"] if line.startswith("{")),
+        events=tuple(line for line in sections["events"] if line.startswith("{")),
+        plans=tuple(line for line in sections["plans"] if line.startswith("{")),
+        generations=tuple(sections["leftovers"]),
+    )
+
+
+def _sections(text: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    current: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("== "):
+            current = found.setdefault(line[3:].strip(), [])
+        elif line.strip():
+            current.append(line)
+    return found
+
+
+def _meminfo(lines: list[str]) -> list[tuple[str, int]]:
+    pairs = (re.match(r"(\w+):\s+(\d+) kB", line) for line in lines)
+    return [(match[1], int(match[2]) * 1024) for match in pairs if match]
+
+
+def _disk_free(lines: list[str]) -> int | None:
+    fields = lines[-1].split() if lines else []
+    return int(fields[3]) if len(fields) >= 6 and fields[3].isdigit() else None
+
+
+def _addresses(lines: list[str]) -> list[tuple[str, str]]:
+    """(address, netdev) pairs of ``ip -4 -o addr show``."""
+    pairs = (re.match(r"\d+:\s+(\S+)\s+inet\s+([0-9.]+)", line) for line in lines)
+    return [(match[2], match[1]) for match in pairs if match]
+
+
+def _listeners(lines: list[str]) -> list[Listener]:
+    """Rows of ``ss -Hltnp``; the process column is there only for our own processes, or for root."""
+    found = []
+    for line in lines:
+        fields = line.split()
+        if len(fields) < 5 or ":" not in fields[3]:
+            continue
+        address, _, port = fields[3].rpartition(":")
+        owner = re.search(r'users:\(\("([^"]+)",pid=(\d+)', line)
+        if port.isdigit():
+            found.append(Listener(address.strip("[]"), int(port), f"{owner[1]} (pid {owner[2]})" if owner else ""))
+    return found
+
+
+def _docker(lines: list[str]) -> tuple[str | None, str]:
+    text = " ".join(lines).strip()
+    if re.match(r"^\d+\.\d+", text):
+        return text.split()[0], ""
+    return None, text or "docker answered nothing"
+
+
+def _containers(lines: list[str]) -> list[Unit]:
+    found = []
+    for line in lines:
+        fields = line.split("|")
+        if len(fields) == 6:
+            name, state, deployment, generation, rank, digest = fields
+            number = int(generation) if generation.isdigit() else 0
+            found.append(Unit(name, deployment, number, rank, digest, running=state in {"running", "restarting"}))
+    return found
+
+
+def _processes(lines: list[str]) -> list[Unit]:
+    """Pid files of the process runtime: ``PATH {json} START_TICKS``; it runs if the pid is still the same process."""
+    found = []
+    for line in lines:
+        match = re.match(r"(\S+/([^/\s]+)/g(\d+)/([^/\s]+)/unit\.pid) (\{.*\}) (\S+)$", line)
+        if not match:
+            continue
+        try:
+            record = json.loads(match[5])
+        except ValueError:
+            continue
+        running = str(record.get("start_ticks")) == match[6]
+        rank = match[4].removeprefix("rank-")
+        found.append(Unit(match[4], match[2], int(match[3]), rank, plan_digest="", running=running))
+    return found

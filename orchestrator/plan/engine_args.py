@@ -1,0 +1,126 @@
+"""Typed engine settings -> arguments of ``vllm serve``. One table, so that what is typed cannot be said twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from orchestrator.spec.profile import Engine, Speculative
+
+
+def _plain(flag: str) -> Callable[[Any], tuple[str, ...]]:
+    return lambda value: (flag, str(value))
+
+
+def _on_off(flag: str) -> Callable[[Any], tuple[str, ...]]:
+    return lambda value: (f"--{flag}",) if value else (f"--no-{flag}",)
+
+
+def _if_true(flag: str) -> Callable[[Any], tuple[str, ...]]:
+    return lambda value: (flag,) if value else ()
+
+
+def _above_one(flag: str) -> Callable[[Any], tuple[str, ...]]:
+    return lambda value: (flag, str(value)) if value > 1 else ()
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def speculative_json(value: Speculative) -> str:
+    """``--speculative-config`` as vLLM names its keys; always the output of a JSON encoder."""
+    named = {
+        "method": value.method,
+        "num_speculative_tokens": value.tokens,
+        "model": value.model,
+        "draft_sample_method": value.draft_sample_method,
+        "attention_backend": value.attention_backend,
+        "prompt_lookup_min": value.prompt_lookup_min,
+        "prompt_lookup_max": value.prompt_lookup_max,
+    }
+    return _json({key: item for key, item in named.items() if item is not None})
+
+
+# Field of spec.profile.Engine -> (flag of vLLM without dashes, how it is written). Order is the order in argv.
+_FLAGS: dict[str, tuple[str, Callable[[Any], tuple[str, ...]]]] = {
+    "served_name": ("served-model-name", _plain("--served-model-name")),
+    "context_tokens": ("max-model-len", _plain("--max-model-len")),
+    "pipeline": ("pipeline-parallel-size", _above_one("--pipeline-parallel-size")),
+    "expert_parallel": ("enable-expert-parallel", _if_true("--enable-expert-parallel")),
+    "decode_context_parallel": ("decode-context-parallel-size", _above_one("--decode-context-parallel-size")),
+    "memory_utilization": ("gpu-memory-utilization", _plain("--gpu-memory-utilization")),
+    "kv_cache_bytes": ("kv-cache-memory-bytes", _plain("--kv-cache-memory-bytes")),
+    "kv_dtype": ("kv-cache-dtype", _plain("--kv-cache-dtype")),
+    "block_size": ("block-size", _plain("--block-size")),
+    "max_seqs": ("max-num-seqs", _plain("--max-num-seqs")),
+    "max_batched_tokens": ("max-num-batched-tokens", _plain("--max-num-batched-tokens")),
+    "long_prefill_tokens": ("long-prefill-token-threshold", _plain("--long-prefill-token-threshold")),
+    "prefix_cache": ("enable-prefix-caching", _on_off("enable-prefix-caching")),
+    "chunked_prefill": ("enable-chunked-prefill", _on_off("enable-chunked-prefill")),
+    "async_scheduling": ("async-scheduling", _on_off("async-scheduling")),
+    "enforce_eager": ("enforce-eager", _if_true("--enforce-eager")),
+    "cudagraph_capture_max": ("max-cudagraph-capture-size", _plain("--max-cudagraph-capture-size")),
+    "compilation": ("compilation-config", lambda value: ("--compilation-config", _json(value))),
+    "attention_backend": ("attention-backend", _plain("--attention-backend")),
+    "moe_backend": ("moe-backend", _plain("--moe-backend")),
+    "linear_backend": ("linear-backend", _plain("--linear-backend")),
+    "load_format": ("load-format", _plain("--load-format")),
+    "tokenizer_mode": ("tokenizer-mode", _plain("--tokenizer-mode")),
+    "tool_parser": ("tool-call-parser", _plain("--tool-call-parser")),
+    "reasoning_parser": ("reasoning-parser", _plain("--reasoning-parser")),
+    "auto_tool_choice": ("enable-auto-tool-choice", _if_true("--enable-auto-tool-choice")),
+    "trust_remote_code": ("trust-remote-code", _if_true("--trust-remote-code")),
+    "speculative": ("speculative-config", lambda value: ("--speculative-config", speculative_json(value))),
+}
+
+# What the planner itself decides; a profile that says these would contradict the plan.
+_PLANNED = {
+    "model": "the profile's model",
+    "host": "the plan (the engine listens on the fabric address)",
+    "port": "ports/engine",
+    "api-key": "the plan (keys are made at up and never stand in a file of yours)",
+    "tensor-parallel-size": "--nodes (tensor parallel is the node count divided by engine/pipeline)",
+    "distributed-executor-backend": "executor",
+    "nnodes": "--nodes (vLLM takes nnodes > 1 only with its mp executor: nnodes > 1 can only be set when distributed "
+    "executor backend is mp, uni or external_launcher)",
+    "node-rank": "the plan",
+    "master-addr": "the plan",
+    "master-port": "ports/rendezvous",
+    "headless": "the plan",
+}
+_SHORT = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dcp": "decode-context-parallel-size"}
+
+
+def owned_flags() -> dict[str, str]:
+    """vLLM flag (no dashes) -> where a person sets it instead, for every flag that engine_args may not name."""
+    typed = {flag: f"engine/{name}" for name, (flag, _) in _FLAGS.items()}
+    typed |= _PLANNED
+    typed |= {f"no-{flag}": where for flag, where in typed.items()}
+    return typed | {short: typed[long] for short, long in _SHORT.items()}
+
+
+def typed_args(engine: Engine) -> tuple[str, ...]:
+    """The argv words of every typed field that is set."""
+    words: list[str] = []
+    for name, (_, write) in _FLAGS.items():
+        value = getattr(engine, name)
+        if value is not None:
+            words.extend(write(value))
+    return tuple(words)
+
+
+def free_args(args: dict[str, Any]) -> tuple[str, ...]:
+    """``engine_args`` as words, in the order of their names. A value that begins with a dash is joined with ``=``."""
+    words: list[str] = []
+    for flag, value in sorted(args.items()):
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+            continue
+        if isinstance(value, list):
+            words.extend((f"--{flag}", *map(str, value)))
+        else:
+            text = str(value)
+            words.extend((f"--{flag}={text}",) if text.startswith("-") else (f"--{flag}", text))
+    return tuple(words)

@@ -1,0 +1,48 @@
+"""What an answer means while waiting: (exit code, stdout) -> Verdict. Named, so that an ``Await`` stays plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from orchestrator.plan.actions import Verdict
+from orchestrator.plan.rankfile import RankStatus
+
+
+def ready(code: int, stdout: str) -> Verdict:
+    """Rank 0's status: ready, broken for good, or what it is doing."""
+    if code != 0:
+        return Verdict(done=False, saw="rank 0's agent has not written its status yet")
+    try:
+        status = RankStatus.from_json(stdout)
+    except ValueError as error:
+        return Verdict(done=False, saw=f"rank 0's status is not readable: {error}")
+    if status.ready:
+        return Verdict(done=True, saw="every gate is open")
+    if status.state == "broken":
+        return Verdict(done=False, failed=True, saw=why_broken(status))
+    return Verdict(done=False, saw=progress(status))
+
+
+def progress(status: RankStatus) -> str:
+    """One line on a gang that is not ready yet."""
+    closed = [f"{gate.name} ({gate.saw})" for gate in status.gates if gate.open is not True]
+    waits = f"; closed: {closed[0]}" if status.state == "running" and closed else ""
+    failed = f"; attempt {status.history[-1].attempt} failed: {status.history[-1].reason}" if status.history else ""
+    return f"attempt {status.attempt} {status.state}: {status.doing}{waits}{failed}"
+
+
+def why_broken(status: RankStatus) -> str:
+    """Why the breaker opened, with the first fatal line of the last attempt."""
+    last = status.history[-1].reason if status.history else "no attempt is on record"
+    fatal = f"; first fatal line: {status.last_fatal}" if status.last_fatal and status.last_fatal not in last else ""
+    return f"gave up after {len(status.history)} attempts that never became ready; the last one: {last}{fatal}"
+
+
+def gateway(code: int, stdout: str) -> Verdict:
+    """The gateway's own /health."""
+    if code == 0 and stdout.strip() == "200":
+        return Verdict(done=True, saw="the gateway answers")
+    return Verdict(done=False, saw="the gateway does not answer 200 yet")
+
+
+ALL: Mapping[str, Callable[[int, str], Verdict]] = {"ready": ready, "gateway": gateway}

@@ -1,0 +1,53 @@
+"""The network environment of one rank, from that node's own rails, never copied from the head.
+
+Sources: NVIDIA's playbooks and NCCL 2.30.7. No GID index is ever set: it differs per node and device and drifts.
+``NCCL_NET=IB`` makes a fallback to sockets fail at once instead of serving at a tenth of the speed.
+"""
+
+from __future__ import annotations
+
+from orchestrator.spec.cluster import Cluster, Node
+
+# vLLM's Ray executor copies the head's environment to every worker unless a name is on its non-carry-over list.
+# These differ per node (or are secret), so they are listed there and set on each node before `ray start`.
+PER_NODE = (
+    "GLOO_SOCKET_IFNAME",
+    "NCCL_IB_HCA",
+    "NCCL_SOCKET_IFNAME",
+    "OMPI_MCA_btl_tcp_if_include",
+    "RAY_AUTH_TOKEN_PATH",
+    "TP_SOCKET_IFNAME",
+    "UCX_NET_DEVICES",
+    "VLLM_API_KEY",
+    "VLLM_CONFIG_ROOT",
+    "VLLM_HOST_IP",
+)
+
+
+def environment(cluster: Cluster, node: Node) -> dict[str, str]:
+    """Variables of one rank on ``node``. RoCE settings appear only where every rail names its RDMA device."""
+    first = node.rails[0]
+    found = {
+        "VLLM_HOST_IP": first.address,
+        "GLOO_SOCKET_IFNAME": first.netdev,
+        "NCCL_SOCKET_IFNAME": first.netdev,
+        "TP_SOCKET_IFNAME": first.netdev,
+    }
+    devices = [rail.rdma for rail in node.rails if rail.rdma]
+    if node.accelerator == "gb10" and devices:
+        found |= {
+            "NCCL_IB_HCA": ",".join(devices),
+            "NCCL_IB_DISABLE": "0",
+            "NCCL_NET": "IB",
+            "OMPI_MCA_btl_tcp_if_include": first.netdev,
+            "UCX_NET_DEVICES": first.netdev,
+        }
+    if cluster.topology == "ring":
+        found |= {
+            "NCCL_IB_SUBNET_AWARE_ROUTING": "1",
+            "NCCL_IB_MERGE_NICS": "0",
+            "NCCL_NET_PLUGIN": "none",
+        }
+        if len(cluster.nodes) >= 4:
+            found["NCCL_ALGO"] = "Ring"
+    return found

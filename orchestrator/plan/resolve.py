@@ -1,0 +1,153 @@
+"""Cluster + profile + pins -> Resolved: which nodes, which split, which exact bits; or every reason why not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orchestrator.plan.engine_args import owned_flags
+from orchestrator.spec.cluster import Cluster, Node
+from orchestrator.spec.pins import Model, Stack
+from orchestrator.spec.profile import Executor, Profile
+
+
+class PlanError(Exception):
+    """What cannot be planned. ``problems`` are whole sentences that name file, key, found, expected and the way out."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the operator asked for on the command line; ``None`` leaves the choice to the profile."""
+
+    profile: Profile
+    nodes: int | None = None
+    executor: Executor | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A wish with every choice made. ``nodes[0]`` is the head and holds rank 0."""
+
+    deployment: str
+    cluster: Cluster
+    profile: Profile
+    model: Model
+    stack: Stack
+    executor: Executor
+    nodes: tuple[Node, ...]
+
+    @property
+    def tensor(self) -> int:
+        """Tensor parallel width: one accelerator per node, so nodes divided by pipeline stages."""
+        return len(self.nodes) // self.profile.engine.pipeline
+
+
+def resolve(wish: Wish, cluster: Cluster, stacks: Mapping[str, Stack], model: Model) -> Resolved:
+    """Make every choice. Raises ``PlanError`` with all problems at once."""
+    profile = wish.profile
+    executor = wish.executor or profile.executor
+    problems: list[str] = []
+    count = wish.nodes or profile.nodes.default or profile.nodes.max
+    stack_name = profile.stack.get(executor)
+    if stack_name is None:
+        known = ", ".join(sorted(profile.stack))
+        problems.append(f"{_where(profile)} stack: should name a stack for executor {executor}, found only {known}")
+    problems += _count_problems(profile, cluster, count)
+    problems += _split_problems(profile, model, count)
+    problems += _flag_problems(profile)
+    problems += _topology_problems(cluster, executor, count)
+    if stack_name is not None and executor == "ray" and "ray" not in stacks[stack_name].has:
+        problems.append(
+            f"pins/stacks/{stack_name}.yaml has: should list ray for executor ray, found "
+            f"{', '.join(stacks[stack_name].has)}; use a stack that has Ray, or --executor mp"
+        )
+    if problems or stack_name is None:
+        raise PlanError(tuple(problems))
+    nodes = cluster.nodes[:count]
+    return Resolved(wish.name or profile.name, cluster, profile, model, stacks[stack_name], executor, nodes)
+
+
+def _where(profile: Profile) -> str:
+    return f"profiles/{profile.name}.yaml"
+
+
+def _count_problems(profile: Profile, cluster: Cluster, count: int) -> list[str]:
+    low, high = profile.nodes.min, profile.nodes.max
+    if not low <= count <= high:
+        legal = str(low) if low == high else f"{low} to {high}"
+        return [f"{_where(profile)} nodes: should be {legal}, found --nodes {count}"]
+    if count > len(cluster.nodes):
+        names = ", ".join(node.name for node in cluster.nodes)
+        return [f"cluster.yaml nodes: should be at least {count} for this plan, found {len(cluster.nodes)} ({names})"]
+    wrong = [node.name for node in cluster.nodes[:count] if node.accelerator != profile.accelerator]
+    if wrong:
+        return [
+            f"{_where(profile)} accelerator: should be what the nodes have, found {profile.accelerator} "
+            f"for {', '.join(wrong)}; this profile is made for other machines than these"
+        ]
+    return []
+
+
+def _split_problems(profile: Profile, model: Model, count: int) -> list[str]:
+    if model.context_tokens < profile.engine.context_tokens:
+        return [
+            f"{_where(profile)} engine/context_tokens: should be at most {model.context_tokens} "
+            f"(pins/models/{model.name}.yaml), found {profile.engine.context_tokens}"
+        ]
+    legal = [n for n in range(profile.nodes.min, profile.nodes.max + 1) if not _indivisible(profile, model, n)]
+    reasons = _indivisible(profile, model, count)
+    if not reasons:
+        return []
+    way_out = f"legal node counts are {', '.join(map(str, legal))}" if legal else "no count in this profile is legal"
+    return [f"{_where(profile)} nodes: {count} nodes do not divide: {'; '.join(reasons)}; {way_out}"]
+
+
+def _indivisible(profile: Profile, model: Model, count: int) -> list[str]:
+    """Why ``count`` nodes cannot hold this split. vLLM's own rules: heads % tensor, experts % expert-parallel size."""
+    engine, shape = profile.engine, model.architecture
+    if count % engine.pipeline:
+        return [f"nodes {count} % pipeline {engine.pipeline}"]
+    tensor = count // engine.pipeline
+    found = []
+    if shape.heads is not None and shape.heads % tensor:
+        found.append(f"heads {shape.heads} % tensor parallel {tensor}")
+    if engine.expert_parallel and shape.experts is not None and shape.experts % tensor:
+        found.append(f"experts {shape.experts} % expert parallel {tensor}")
+    if tensor % engine.decode_context_parallel:
+        found.append(f"tensor parallel {tensor} % decode context parallel {engine.decode_context_parallel}")
+    return found
+
+
+def _flag_problems(profile: Profile) -> list[str]:
+    found = []
+    for flag in profile.engine_args:
+        owner = owned_flags().get(flag)
+        if owner is not None:
+            found.append(
+                f"{_where(profile)} engine_args/{flag}: should be set through {owner}, found it in engine_args"
+            )
+    return found
+
+
+def _topology_problems(cluster: Cluster, executor: Executor, count: int) -> list[str]:
+    found = []
+    if cluster.topology == "ring" and len(cluster.nodes) >= 4 and executor == "ray":
+        found.append(
+            "cluster.yaml topology: a ring of four or more nodes cannot use Ray; use --executor mp or a switch"
+        )
+    if cluster.topology == "ring" and count not in (1, 2, len(cluster.nodes)):
+        found.append(
+            f"cluster.yaml topology: {count} of {len(cluster.nodes)} nodes of a ring are not a ring; use all of them"
+        )
+    loopback = [node.name for node in cluster.nodes[:count] if node.rails[0].address.startswith("127.")]
+    if loopback and count > 1 and cluster.topology != "loopback":
+        found.append(
+            f"cluster.yaml nodes/{loopback[0]}/rails/0/address: should be an address that the other nodes reach, found "
+            "a loopback address; loopback cannot be the rendezvous of several nodes"
+        )
+    return found

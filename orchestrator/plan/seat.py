@@ -1,0 +1,92 @@
+"""Where a rank's files and programs are, as the agent sees them: the one place that knows docker from process.
+
+The same plan and the same agent run in both runtimes; only these paths differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from orchestrator.facts.node import STATE_ROOT, NodeFacts
+from orchestrator.plan.resolve import Resolved
+from orchestrator.spec.cluster import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Paths of one rank. ``*_host`` are on the node; the others are what the agent and the engine see.
+
+    ``bin`` ends in a slash, or is empty where the image's own PATH decides.
+    """
+
+    node: Node
+    rank: int
+    address: str
+    state_host: str
+    directory_host: str
+    directory: str
+    agent_host: str
+    agent: str
+    model_host: str
+    model: str
+    python: str
+    bin: str
+    scratch: str
+
+
+def assumed_facts(node: Node) -> NodeFacts:
+    """What a node is taken to be where nobody asked it: a plan without a live cluster still names its paths."""
+    user = node.ssh.user if node.ssh is not None and node.ssh.user else "spark"
+    home = "/root" if user == "root" else f"/home/{user}"
+    return NodeFacts(node=node.name, user=user, uid=1000, hostname=node.name, arch="aarch64", now=0.0, home=home)
+
+
+def state_root(facts: NodeFacts, deployment: str) -> str:
+    return f"{facts.home}/{STATE_ROOT}/{deployment}"
+
+
+def seat(resolved: Resolved, rank: int, facts: NodeFacts, numbers: tuple[int, str]) -> Seat:
+    """Rank ``rank``'s paths; ``numbers`` is (generation, sha256 of the agent)."""
+    generation, agent_sha256 = numbers
+    node = resolved.nodes[rank]
+    state = state_root(facts, resolved.deployment)
+    directory_host = f"{state}/g{generation}/rank-{rank}"
+    agent_host = f"{state}/agent/{agent_sha256}.pyz"
+    model_host = model_directory(resolved, facts)
+    docker = resolved.profile.runtime == "docker"
+    python = facts.python if not docker else (resolved.stack.image.python if resolved.stack.image else "python3")
+    return Seat(
+        node=node,
+        rank=rank,
+        address=node.rails[0].address,
+        state_host=state,
+        directory_host=directory_host,
+        directory="/run/sparkctl" if docker else directory_host,
+        agent_host=agent_host,
+        agent="/opt/sparkctl/agent.pyz" if docker else agent_host,
+        model_host=model_host,
+        model=f"/models/{resolved.model.name}" if docker else model_host,
+        python=python,
+        bin="" if docker or "/" not in python else python.rpartition("/")[0] + "/",
+        scratch="" if docker else f"/tmp/sparkctl-{facts.uid}-{_short(state)}-{rank}",  # noqa: S108 -- see Unit.scratch
+    )
+
+
+def _short(text: str) -> str:
+    """Eight hex digits: unix socket paths end at 107 bytes and Ray adds up to 66 to its temporary directory."""
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def model_directory(resolved: Resolved, facts: NodeFacts) -> str:
+    """Where the model lies on a node: one directory per revision, so that two revisions never mix."""
+    root = expand(resolved.cluster.bits.models, facts.home)
+    revision = f"-{resolved.model.revision[:12]}" if resolved.model.revision else ""
+    return f"{root}/{resolved.model.name}{revision}"
+
+
+def expand(path: str, home: str) -> str:
+    """``~`` and ``~/…`` are the node user's home; anything else stays as it is."""
+    if path == "~":
+        return home
+    return f"{home}/{path[2:]}" if path.startswith("~/") else path

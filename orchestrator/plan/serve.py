@@ -1,0 +1,116 @@
+"""The start sequence of a rank, per executor. Supervision, gates and gateway do not know which one it is.
+
+Ray: rank 0 starts the head on its fabric address, waits for exactly the planned nodes and accelerators, then starts
+``vllm serve``; the others join. vLLM 0.33 places workers with PACK and asks one accelerator each; with one accelerator
+per node that is one rank per node, and no setting of stock vLLM makes it SPREAD (read in ``v1/executor/ray_utils.py``).
+
+mp (vLLM's own multi-node mode): ranks above 0 start first, headless; rank 0 starts when all of them are running. The
+head never notices a remote death by itself: the agents must.
+"""
+
+from __future__ import annotations
+
+import json
+
+from orchestrator.plan.engine_args import free_args, typed_args
+from orchestrator.plan.network import PER_NODE
+from orchestrator.plan.rankfile import Step
+from orchestrator.plan.resolve import Resolved
+from orchestrator.plan.seat import Seat
+
+
+def steps(resolved: Resolved, seats: tuple[Seat, ...], rank: int) -> tuple[Step, ...]:
+    """Rank ``rank``'s start sequence."""
+    return _ray(resolved, seats, rank) if resolved.executor == "ray" else _mp(resolved, seats, rank)
+
+
+def files(resolved: Resolved, seat: Seat) -> dict[str, str]:
+    """Small files beside the rank file that the sequence needs: name -> text."""
+    if resolved.executor != "ray":
+        return {}
+    names = {*PER_NODE, *_per_node_of(resolved)}
+    return {"vllm/ray_non_carry_over_env_vars.json": json.dumps(sorted(names))}
+
+
+def environment(resolved: Resolved, seat: Seat) -> dict[str, str]:
+    """Variables that the executor needs on every rank, set before anything starts."""
+    found = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
+    if resolved.executor == "ray":
+        found |= {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": f"{seat.directory}/ray.token",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_memory_monitor_refresh_ms": "0",
+            "VLLM_CONFIG_ROOT": f"{seat.directory}/vllm",
+        }
+        if seat.rank == 0:
+            found["RAY_ADDRESS"] = f"{seat.address}:{resolved.profile.ports.ray}"
+    return found
+
+
+def _per_node_of(resolved: Resolved) -> set[str]:
+    return {"RAY_ADDRESS"} | {name for name in resolved.profile.env if name.endswith("_SOCKET_IFNAME")}
+
+
+def _engine(resolved: Resolved, seat: Seat, extra: tuple[str, ...]) -> Step:
+    profile = resolved.profile
+    parallel = ("--tensor-parallel-size", str(resolved.tensor))
+    return Step(
+        name="engine",
+        kind="daemon",
+        argv=(
+            *(f"{seat.bin}vllm", "serve", seat.model, "--host", seat.address, "--port", str(profile.ports.engine)),
+            *typed_args(profile.engine),
+            *parallel,
+            *("--distributed-executor-backend", resolved.executor),
+            *extra,
+            *free_args(dict(profile.engine_args)),
+        ),
+        secret_env={"VLLM_API_KEY": f"{seat.directory}/engine.key"},
+    )
+
+
+def _ray(resolved: Resolved, seats: tuple[Seat, ...], rank: int) -> tuple[Step, ...]:
+    seat, head = seats[rank], seats[0]
+    port = resolved.profile.ports.ray
+    offers = resolved.profile.ray
+    scratch = (f"--temp-dir={seat.scratch}",) if seat.scratch else ()
+    memory = () if offers.memory_bytes is None else (f"--memory={offers.memory_bytes}",)
+    common = (
+        f"--node-ip-address={seat.address}",
+        f"--num-cpus={offers.cpus}",
+        "--num-gpus=1",
+        *memory,
+        f"--object-store-memory={offers.object_store_bytes}",
+        "--disable-usage-stats",
+        *scratch,
+    )
+    deadline_s = resolved.profile.readiness.join_deadline_s
+    start = (f"{seat.bin}ray", "start", "--block")
+    if rank > 0:
+        return (
+            Step("ray-head", "tcp", host=head.address, port=port, deadline_s=deadline_s),
+            Step("ray", "daemon", argv=(*start, f"--address={head.address}:{port}", *common)),
+        )
+    expect = ",".join(each.address for each in seats)
+    nodes = (seat.python, seat.agent, "ray-nodes", "--address", f"{head.address}:{port}", "--expect", expect)
+    return (
+        Step("ray", "daemon", argv=(*start, "--head", f"--port={port}", "--include-dashboard=false", *common)),
+        Step("ray-up", "tcp", host=seat.address, port=port, deadline_s=deadline_s),
+        Step("ray-nodes", "until", argv=(*nodes, "--gpus-each", "1"), deadline_s=deadline_s, every_s=1.0),
+        _engine(resolved, seat, ()),
+    )
+
+
+def _mp(resolved: Resolved, seats: tuple[Seat, ...], rank: int) -> tuple[Step, ...]:
+    seat, head = seats[rank], seats[0]
+    if len(seats) == 1:
+        return (_engine(resolved, seat, ()),)
+    extra = (
+        *("--nnodes", str(len(seats)), "--node-rank", str(rank)),
+        *("--master-addr", head.address, "--master-port", str(resolved.profile.ports.rendezvous)),
+    )
+    if rank > 0:
+        return (_engine(resolved, seat, (*extra, "--headless")),)
+    deadline_s = resolved.profile.readiness.join_deadline_s
+    return (Step("peers", "peers", deadline_s=deadline_s), _engine(resolved, seat, extra))

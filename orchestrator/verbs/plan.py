@@ -1,0 +1,63 @@
+"""``plan``: the chain cut before ``execute``. Reads files, asks nodes read-only questions, and has no other effect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.facts.node import NodeFacts
+from orchestrator.plan.build import Operator, build
+from orchestrator.plan.diff import Change, changes
+from orchestrator.plan.launch import LaunchPlan
+from orchestrator.run import agentzip
+from orchestrator.run.catalog import Catalog
+from orchestrator.run.transport import NodeError
+from orchestrator.verbs import world
+from orchestrator.verbs.running import Running, running
+from orchestrator.verbs.sitting import sitting
+from orchestrator.verbs.world import Ask, Chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan and what it was compared with. ``now`` is None when nothing was asked; ``silent`` nodes did not answer."""
+
+    plan: LaunchPlan
+    chosen: Chosen
+    now: Running | None
+    silent: Mapping[str, NodeError]
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        return changes(self.now.plan if self.now else None, self.plan)
+
+
+def plan(catalog: Catalog, ask: Ask, *, offline: bool = False) -> Planned:
+    """Plan ``ask``; unless ``offline``, also ask the nodes what runs, so that the difference can be shown."""
+    chosen = world.choose(catalog, ask, may_assume=True)
+    resolved = chosen.resolved
+    if offline or chosen.example:
+        own = {node.name: world.local_facts(node) for node in resolved.nodes if node.ssh is None}
+        return Planned(_built(chosen, own, 1), chosen, None, {})
+    with sitting(world.seats(resolved.nodes)) as seats:
+        answers = world.gather(seats, resolved.deployment)
+    now = running(answers.facts, resolved.deployment)
+    return Planned(built(chosen, answers.facts, now), chosen, now, answers.silent)
+
+
+def built(chosen: Chosen, facts: Mapping[str, NodeFacts], now: Running) -> LaunchPlan:
+    """The plan that ``up`` would carry out: the running generation if it is the same plan, otherwise the next one."""
+    same = _built(chosen, facts, now.plan.generation) if now.plan else None
+    if same is not None and now.plan is not None and same.digest == now.plan.digest:
+        return same
+    return _built(chosen, facts, now.newest_generation + 1)
+
+
+def anew(chosen: Chosen, facts: Mapping[str, NodeFacts], now: Running) -> LaunchPlan:
+    """The same plan as a new generation: for a gang that gave up, or whose units are gone."""
+    return _built(chosen, facts, now.newest_generation + 1)
+
+
+def _built(chosen: Chosen, facts: Mapping[str, NodeFacts], generation: int) -> LaunchPlan:
+    return build(chosen.resolved, facts, Operator(str(Path.home()), agentzip.build().sha256), generation)

@@ -1,0 +1,210 @@
+"""Where a verb stands: what the operator wrote, the nodes he can reach, and what they answered.
+
+A verb asks once, then decides on the answers. The operator may stand anywhere with SSH or on one of the nodes; that
+node is recognised by its address and is then reached without SSH. Without a cluster file the embedded one is used:
+two loopback nodes on this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from orchestrator.facts.node import NodeFacts, UnreadableFactsError, parse, question
+from orchestrator.plan.resolve import PlanError, Resolved, Wish, resolve
+from orchestrator.run.catalog import Catalog
+from orchestrator.run.transport import NodeError, Transport
+from orchestrator.spec.cluster import Bits, Cluster, GatewayAt, Node, Rail, Ssh
+from orchestrator.spec.problems import SpecError
+from orchestrator.spec.profile import Executor, Profile
+from orchestrator.verbs.errors import UsageError
+
+EMBEDDED = Cluster(
+    name="embedded",
+    topology="loopback",
+    nodes=(
+        Node(name="node-a", rails=(Rail(netdev="lo", address="127.0.0.2"),), accelerator="none"),
+        Node(name="node-b", rails=(Rail(netdev="lo", address="127.0.0.3"),), accelerator="none"),
+    ),
+    gateway=GatewayAt(address="127.0.0.1"),
+    bits=Bits(models="~/.cache/sparkctl/models", models_from="~/.cache/sparkctl/models"),
+)
+
+# What a profile for Sparks is planned for where there is no cluster file: nodes named as NVIDIA's guide names them.
+EXAMPLE = Cluster(
+    name="example",
+    topology="switch",
+    nodes=tuple(
+        Node(
+            name=f"spark-{number}",
+            ssh=Ssh(host=f"spark-{number}", user="spark"),
+            rails=(
+                Rail(netdev="enp1s0f0np0", rdma="rocep1s0f0", address=f"192.168.100.{10 + number}"),
+                Rail(netdev="enP2p1s0f0np0", rdma="roceP2p1s0f0", address=f"192.168.101.{10 + number}"),
+            ),
+        )
+        for number in range(1, 17)
+    ),
+)
+
+GATHER_DEADLINE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What the command line said, before any file was read."""
+
+    profile: str
+    nodes: int | None = None
+    executor: Executor | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The files that an ``Ask`` leads to, resolved. ``origin`` says which cluster this is, for people."""
+
+    resolved: Resolved
+    origin: str
+    example: bool
+
+
+def choose(catalog: Catalog, ask: Ask, *, may_assume: bool) -> Chosen:
+    """Read cluster, profile and pins and resolve them; every problem of one ring at once, as a ``UsageError``.
+
+    ``may_assume`` lets a profile for Sparks be planned for example nodes where there is no cluster file.
+    """
+    try:
+        profile = catalog.profile(ask.profile)
+        cluster, origin, example = _cluster(catalog, profile, may_assume=may_assume)
+        stacks = {name: catalog.stack(name) for name in sorted(set(profile.stack.values()))}
+        model = catalog.model(profile.model)
+        wish = Wish(profile, ask.nodes, ask.executor, ask.name)
+        return Chosen(resolve(wish, cluster, stacks, model), origin, example)
+    except SpecError as error:
+        raise UsageError(*(str(problem) for problem in error.problems)) from None
+    except PlanError as error:
+        raise UsageError(*error.problems) from None
+
+
+def _cluster(catalog: Catalog, profile: Profile, *, may_assume: bool) -> tuple[Cluster, str, bool]:
+    if profile.runtime == "process":
+        return EMBEDDED, "this machine (two loopback nodes)", False
+    cluster = catalog.cluster()
+    if cluster is not None:
+        return cluster, f"cluster {cluster.name}", False
+    if may_assume:
+        return EXAMPLE, "example nodes, because there is no cluster.yaml", True
+    raise UsageError(
+        f"profiles/{profile.name}.yaml is for a cluster, and there is no cluster.yaml here or in ~/.config/sparkctl",
+        remedy="write one (docs/cluster.md has a commented example), or try `sparkctl up tiny` on this machine",
+    )
+
+
+def clusters(catalog: Catalog) -> tuple[Cluster, ...]:
+    """Where deployments may be: this machine's own, and the operator's cluster if there is one."""
+    try:
+        cluster = catalog.cluster()
+        return (EMBEDDED,) if cluster is None else (cluster, EMBEDDED)
+    except SpecError as error:
+        raise UsageError(*(str(problem) for problem in error.problems)) from None
+
+
+def seats(nodes: Iterable[Node]) -> dict[str, Transport]:
+    """One transport per node; nothing is connected yet."""
+    from orchestrator.run.local import LocalTransport
+
+    own = own_addresses()
+    found: dict[str, Transport] = {}
+    for node in nodes:
+        if node.ssh is None or stands_on(node, own):
+            found[node.name] = LocalTransport(node.name)
+        else:
+            from orchestrator.run.ssh import SshTransport
+
+            found[node.name] = SshTransport(node.name, node.ssh)
+    return found
+
+
+def own_addresses() -> frozenset[str]:
+    """This machine's IPv4 addresses and names, so that a node can be recognised as the one we stand on."""
+    name = socket.gethostname()
+    found = {name}
+    try:
+        import subprocess
+
+        argv = ("ip", "-4", "-o", "addr", "show")
+        text = subprocess.run(argv, capture_output=True, text=True, timeout=5, check=False).stdout
+        found |= {word.partition("/")[0] for line in text.splitlines() for word in line.split()[3:4]}
+    except (OSError, subprocess.SubprocessError):
+        pass
+    return frozenset(found)
+
+
+def stands_on(node: Node, own: frozenset[str]) -> bool:
+    """Whether ``node`` is this machine: one of its rails or its SSH host is an address or the name of ours."""
+    hosts = {rail.address for rail in node.rails} | ({node.ssh.host} if node.ssh else set())
+    return any(host in own for host in hosts if not host.startswith("127."))
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the nodes said, and which did not answer and why."""
+
+    facts: Mapping[str, NodeFacts]
+    silent: Mapping[str, NodeError]
+
+
+def gather(transports: Mapping[str, Transport], deployment: str) -> Answers:
+    """Ask every node at once; one round trip each."""
+
+    def ask(item: tuple[str, Transport]) -> tuple[str, NodeFacts | NodeError]:
+        name, transport = item
+        try:
+            result = transport.run(question(deployment), deadline_s=GATHER_DEADLINE_S)
+            return name, _with_python(parse(name, result.stdout), transport)
+        except UnreadableFactsError as error:
+            return name, NodeError(name, str(error), "look at what the shell of that user prints when it starts")
+        except NodeError as error:
+            return name, error
+
+    with ThreadPoolExecutor(max_workers=max(1, min(64, len(transports)))) as pool:
+        answers = dict(pool.map(ask, transports.items()))
+    return Answers(
+        {name: answer for name, answer in answers.items() if isinstance(answer, NodeFacts)},
+        {name: answer for name, answer in answers.items() if isinstance(answer, NodeError)},
+    )
+
+
+def _with_python(facts: NodeFacts, transport: Transport) -> NodeFacts:
+    from orchestrator.run.local import LocalTransport
+
+    if not isinstance(transport, LocalTransport):
+        return facts
+    return replace(facts, python=sys.executable, haproxy=haproxy())
+
+
+def haproxy() -> str:
+    """This machine's HAProxy; an ordinary user's PATH often lacks the sbin folders where Debian puts it."""
+    return shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin") or "haproxy"
+
+
+def local_facts(node: Node) -> NodeFacts:
+    """Facts of a node that is this machine, without asking a shell: enough for a plan."""
+    return NodeFacts(
+        node=node.name,
+        user=os.environ.get("USER", ""),
+        uid=os.getuid(),
+        hostname=socket.gethostname(),
+        arch=os.uname().machine,
+        now=0.0,
+        home=str(Path.home()),
+        python=sys.executable,
+        haproxy=haproxy(),
+    )
