@@ -65,6 +65,13 @@ class Catalog:
                 continue
         return tuple(sorted(name for name in found if _NAME.fullmatch(name)))
 
+    def makers(self) -> dict[str, str]:
+        """Where the programs lie that a model's ``made_by`` names, by that name. Only the package's own are run."""
+        if self.shipped is None:
+            return {}
+        found = self.shipped.glob("containers/*/make_*.py")
+        return {path.relative_to(self.shipped).as_posix(): str(path) for path in found}
+
     def cluster(self) -> Cluster | None:
         """The operator's machines; ``None`` when there is no cluster file and none was asked for."""
         if self.cluster_path is not None:
