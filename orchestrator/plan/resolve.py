@@ -101,7 +101,7 @@ def _split_problems(profile: Profile, model: Model, count: int) -> list[str]:
         ]
     legal = [n for n in range(profile.nodes.min, profile.nodes.max + 1) if not _indivisible(profile, model, n)]
     reasons = _indivisible(profile, model, count)
-    if not reasons:
+    if not reasons or not profile.nodes.min <= count <= profile.nodes.max:
         return []
     way_out = f"legal node counts are {', '.join(map(str, legal))}" if legal else "no count in this profile is legal"
     return [f"{_where(profile)} nodes: {count} nodes do not divide: {'; '.join(reasons)}; {way_out}"]

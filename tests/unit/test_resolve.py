@@ -1,0 +1,91 @@
+"""What cannot be planned is refused before anything is copied, with every reason and the way out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orchestrator.plan.resolve import PlanError
+from orchestrator.spec.cluster import Cluster, Node, Rail
+from orchestrator.verbs.world import EXAMPLE
+from tests.unit.builders import profile, resolved
+
+
+def problems(wish: dict[str, Any], **changes: Any) -> tuple[str, ...]:
+    with pytest.raises(PlanError) as caught:
+        resolved(profile(**changes), **wish)
+    return caught.value.problems
+
+
+def test_a_plan_takes_the_first_nodes_and_splits_over_all_of_them() -> None:
+    found = resolved(profile())
+    assert [node.name for node in found.nodes] == ["spark-1", "spark-2"]
+    assert found.tensor == 2
+
+
+def test_more_nodes_than_the_profile_allows() -> None:
+    assert problems({"nodes": 3}) == ("profiles/deepseek-v4-flash.yaml nodes: should be 2, found --nodes 3",)
+
+
+def test_fewer_nodes_than_the_model_needs_is_never_accepted_silently() -> None:
+    found = problems({"nodes": 2}, nodes={"min": 3, "max": 8, "default": 4})
+    assert found == ("profiles/deepseek-v4-flash.yaml nodes: should be 3 to 8, found --nodes 2",)
+
+
+def test_a_count_that_does_not_divide_names_the_legal_ones() -> None:
+    found = problems({"nodes": 3}, nodes={"min": 1, "max": 8, "default": 2}, engine__expert_parallel=True)
+    assert found == (
+        "profiles/deepseek-v4-flash.yaml nodes: 3 nodes do not divide: heads 64 % tensor parallel 3; "
+        "experts 256 % expert parallel 3; legal node counts are 1, 2, 4, 8",
+    )
+
+
+def test_a_cluster_that_is_too_small() -> None:
+    small = EXAMPLE.model_copy(update={"nodes": EXAMPLE.nodes[:1]})
+    found = problems({"cluster": small})
+    assert found == ("cluster.yaml nodes: should be at least 2 for this plan, found 1 (spark-1)",)
+
+
+def test_a_planned_flag_in_engine_args_is_refused_with_vllms_own_words() -> None:
+    (found,) = problems({}, engine_args={"nnodes": 2})
+    assert found.startswith("profiles/deepseek-v4-flash.yaml engine_args/nnodes: should be set through --nodes")
+    assert "nnodes > 1 can only be set when distributed executor backend is mp" in found
+
+
+@pytest.mark.parametrize("flag", ["max-model-len", "tensor-parallel-size", "tp", "no-enable-prefix-caching", "host"])
+def test_what_a_typed_field_owns_cannot_be_said_twice(flag: str) -> None:
+    (found,) = problems({}, engine_args={flag: 1})
+    assert f"engine_args/{flag}: should be set through" in found
+
+
+def test_a_context_beyond_the_model() -> None:
+    (found,) = problems({}, engine__context_tokens=2_000_000)
+    assert "engine/context_tokens: should be at most 1048576" in found
+
+
+def test_a_loopback_rendezvous_in_a_cluster_of_several() -> None:
+    nodes = tuple(
+        Node(name=f"n{i}", rails=(Rail(netdev="lo", address=f"127.0.0.{i}"),), accelerator="gb10") for i in (1, 2)
+    )
+    (found,) = problems({"cluster": Cluster(nodes=nodes)})
+    assert "nodes/n1/rails/0/address" in found
+    assert "loopback cannot be the rendezvous" in found
+
+
+def test_a_ring_of_four_cannot_use_ray_but_can_use_mp() -> None:
+    ring = Cluster(topology="ring", nodes=EXAMPLE.nodes[:4])
+    wide = profile(nodes={"min": 2, "max": 4, "default": 4})
+    with pytest.raises(PlanError, match="a ring of four or more nodes cannot use Ray"):
+        resolved(wide, 4, "ray", ring)
+    assert resolved(wide, 4, "mp", ring).tensor == 4
+
+
+def test_several_problems_are_told_at_once() -> None:
+    found = problems({"nodes": 9}, engine__context_tokens=2_000_000, engine_args={"port": 1})
+    assert len(found) == 3
+
+
+def test_a_profile_for_other_machines_is_not_planned_for_these() -> None:
+    (found,) = problems({}, accelerator="none")
+    assert "accelerator: should be what the nodes have" in found
