@@ -39,9 +39,7 @@ def _lead_live(plan: RankFile, gang: Gang, seen: Seen) -> tuple[Gang, Command]:
     reason = _why_ended(plan, gang, seen)
     if reason:
         return enter(gang, "stopping", seen.now, reason), Kill()
-    gang = replace(
-        gang, joined={**joined, **gang.joined}, was_ready=gang.was_ready or seen.verdict.ready, reason=""
-    )
+    gang = replace(gang, joined={**joined, **gang.joined}, was_ready=gang.was_ready or seen.verdict.ready, reason="")
     if gang.state == "starting" and seen.own.phase == "up":
         gang = enter(gang, "running", seen.now, "")
     return gang, None
@@ -189,9 +187,7 @@ def _describe(view: PeerView) -> str:
 
 
 def _views(plan: RankFile, seen: Seen) -> tuple[tuple[Peer, PeerView], ...]:
-    return tuple(
-        (peer, seen.peers.get(peer.rank, PeerView())) for peer in plan.peers if peer.rank != plan.rank
-    )
+    return tuple((peer, seen.peers.get(peer.rank, PeerView())) for peer in plan.peers if peer.rank != plan.rank)
 
 
 def peers_missing(plan: RankFile, attempt: int, peers: Mapping[int, PeerView], now: float) -> str:

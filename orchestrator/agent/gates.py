@@ -24,10 +24,10 @@ class Sight:
     """What the gates of one rank are judged by. ``now`` is monotonic seconds."""
 
     now: float
-    own: Own = Own()
+    own: Own = field(default_factory=Own)
     versions: Mapping[str, str] = field(default_factory=dict)
     peers: Mapping[int, PeerView] = field(default_factory=dict)
-    probe: Probe = Probe()
+    probe: Probe = field(default_factory=Probe)
 
 
 def all_gates(plan: RankFile, gang: Gang, sight: Sight) -> tuple[Gate, ...]:
@@ -69,9 +69,7 @@ def _attempt(plan: RankFile, gang: Gang, sight: Sight) -> Gate:
         return Gate("attempt", False, f"rank 0 silent for {silent_s:.0f} s: {leader.saw}")
     same = leader.status.attempt == gang.attempt and leader.status.state in LIVE
     theirs = f"rank 0 is {leader.status.state} in attempt {leader.status.attempt}"
-    return Gate(
-        "attempt", same, f"attempt {gang.attempt}" if same else f"attempt {gang.attempt}, but {theirs}"
-    )
+    return Gate("attempt", same, f"attempt {gang.attempt}" if same else f"attempt {gang.attempt}, but {theirs}")
 
 
 def _processes(own: Own) -> Gate:

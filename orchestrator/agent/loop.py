@@ -54,7 +54,8 @@ def write(path: Path, text: str, sync: bool = False) -> None:
     """Replace a 0600 file whole. A disk that is full is said, not died of: the gang itself needs no file."""
     fresh = path.with_name(path.name + ".new")
     try:
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        fresh.touch(mode=0o600)
+        with fresh.open("w") as file:
             file.write(text)
             file.flush()
             if sync:
@@ -123,9 +124,7 @@ class Agent:
         verdict = judge(self.plan, self.gang, sight, gates) if self.plan.rank == 0 else Verdict()
         gang, command = decide(self.plan, self.gang, Seen(now, time.time(), own, views, verdict))
         if gang.state != self.gang.state:
-            say(
-                f"sparkctl: attempt {gang.attempt} {gang.state}" + (f": {gang.reason}" if gang.reason else "")
-            )
+            say(f"sparkctl: attempt {gang.attempt} {gang.state}" + (f": {gang.reason}" if gang.reason else ""))
         self.gang = gang
         self._remember()
         self._act(command, now)

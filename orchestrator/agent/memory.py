@@ -80,9 +80,7 @@ def recall(plan: RankFile, memory: Mapping[str, Any], now: float, wall: float) -
     The attempt number never goes back. An attempt that the last agent left open has failed. A breaker that
     was open stays open, so that a start that takes the whole node down cannot go round for ever.
     """
-    gang = Gang(
-        attempt=int(memory.get("attempt", 0)), since=now, failed_total=int(memory.get("failed_total", 0))
-    )
+    gang = Gang(attempt=int(memory.get("attempt", 0)), since=now, failed_total=int(memory.get("failed_total", 0)))
     if memory.get("generation") != plan.generation:
         return gang
     history = tuple(Ended(**ended) for ended in memory.get("history", ()))
@@ -91,8 +89,6 @@ def recall(plan: RankFile, memory: Mapping[str, Any], now: float, wall: float) -
         return gang
     if memory.get("open"):
         reason = str(memory.get("reason") or "the agent of rank 0 ended and was started anew")
-        gang = replace(
-            close(replace(gang, was_ready=bool(memory.get("was_ready"))), reason, wall), was_ready=False
-        )
+        gang = replace(close(replace(gang, was_ready=bool(memory.get("was_ready"))), reason, wall), was_ready=False)
     broken = breaker(plan.policy, gang, wall)
     return enter(gang, "broken", now, broken) if broken else gang

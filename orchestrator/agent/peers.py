@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import httpx
 
+from orchestrator.agent.plainhttp import plain_client
 from orchestrator.agent.server import token
 from orchestrator.agent.views import PeerView
 from orchestrator.plan.rankfile import Peer, RankFile, RankStatus
@@ -36,7 +37,8 @@ class Peers:
         host = f"[{peer.address}]" if ":" in peer.address else peer.address
         headers = {"Authorization": f"Bearer {self._token}"}
         url = f"http://{host}:{peer.agent_port}/rank"
-        with httpx.Client(headers=headers, timeout=POLL_TIMEOUT_S, verify=False, trust_env=False) as http:
+        with plain_client(POLL_TIMEOUT_S) as http:
+            http.headers.update(headers)
             while True:
                 try:
                     view = self._ask(http, url, peer)
@@ -50,9 +52,7 @@ class Peers:
         asked_at = time.monotonic()
         response = http.get(url)
         if response.status_code != 200:
-            raise ValueError(
-                f"answered {response.status_code}" + (" (another token)" * (response.status_code == 401))
-            )
+            raise ValueError(f"answered {response.status_code}" + (" (another token)" * (response.status_code == 401)))
         status = RankStatus.from_json(response.text)
         expected = (self.plan.deployment, self.plan.generation, self.plan.plan_digest, peer.rank)
         found = (status.deployment, status.generation, status.plan_digest, status.rank)

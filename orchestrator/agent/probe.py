@@ -110,6 +110,4 @@ def hung(probe: Probe, service: Service, now: float) -> str:
     if probe.proof is None or probe.failed is None or probe.missed < service.canaries_missed_max:
         return ""
     still_s = now - probe.moved_at
-    return (
-        f"hung: {probe.missed} canaries missed, no token for {still_s:.0f} s; the last: {probe.failed.error}"
-    )
+    return f"hung: {probe.missed} canaries missed, no token for {still_s:.0f} s; the last: {probe.failed.error}"

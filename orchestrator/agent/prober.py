@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from orchestrator.agent.plainhttp import plain_client
 from orchestrator.agent.probe import Answer, Counters, Look, Probe, answered, looked, next_canary
 from orchestrator.plan.rankfile import Service
 
@@ -42,9 +43,7 @@ def model_seen(body: Any, service: Service) -> str:
         return f"should serve {service.served_name}, found {', '.join(found) or 'no model'}"
     context = found[service.served_name]
     if context != service.context_tokens:
-        return (
-            f"{service.served_name} should have {service.context_tokens} tokens of context, found {context}"
-        )
+        return f"{service.served_name} should have {service.context_tokens} tokens of context, found {context}"
     return ""
 
 
@@ -53,14 +52,7 @@ class Engine:
 
     def __init__(self, service: Service, timeout_s: float) -> None:
         self.service = service
-        timeout = httpx.Timeout(timeout_s, connect=min(5.0, timeout_s))
-        # Plain http on loopback or fabric: no certificates to load, no proxy from the environment in between.
-        self.http = httpx.Client(
-            base_url=service.base_url.rstrip("/").removesuffix("/v1"),
-            timeout=timeout,
-            verify=False,
-            trust_env=False,
-        )
+        self.http = plain_client(timeout_s, service.base_url.rstrip("/").removesuffix("/v1"))
 
     def _headers(self) -> dict[str, str]:
         if not self.service.engine_key_file:

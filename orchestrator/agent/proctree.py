@@ -11,6 +11,7 @@ import ctypes
 import os
 import signal
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -38,8 +39,7 @@ def become_subreaper() -> None:
 def look(pid: int) -> Proc | None:
     """The process of this pid, or None when there is none."""
     try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            head, _, tail = file.read().rpartition(")")
+        head, _, tail = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")
     except OSError:
         return None
     fields = tail.split()
@@ -48,7 +48,7 @@ def look(pid: int) -> Proc | None:
 
 def table() -> dict[int, Proc]:
     """Every process visible now."""
-    found = (look(int(entry)) for entry in os.listdir("/proc") if entry.isdigit())
+    found = (look(int(entry.name)) for entry in Path("/proc").iterdir() if entry.name.isdigit())
     return {proc.pid: proc for proc in found if proc}
 
 
@@ -74,8 +74,7 @@ def marked(mark: str, output_dir: str, procs: dict[int, Proc]) -> set[int]:
 
 def _has_mark(pid: int, mark: bytes) -> bool:
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return mark in file.read().split(b"\0")
+        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return False
 
@@ -84,7 +83,7 @@ def _writes_to(pid: int, directory: str) -> bool:
     # Programs that set their title overwrite the environment that /proc shows; their output still tells.
     for fd in (1, 2):
         try:
-            if os.readlink(f"/proc/{pid}/fd/{fd}").startswith(directory):
+            if str(Path(f"/proc/{pid}/fd/{fd}").readlink()).startswith(directory):
                 return True
         except OSError:
             continue

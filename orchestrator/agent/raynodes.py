@@ -40,9 +40,7 @@ def alive_nodes(address: str) -> dict[str, float]:
     try:
         client = importlib.import_module("ray._raylet").GcsClient(address=address)
         infos = client.get_all_node_info(timeout=TIMEOUT_S).values()
-        return _sum(
-            (info.node_manager_address, dict(info.resources_total)) for info in infos if info.state == 0
-        )
+        return _sum((info.node_manager_address, dict(info.resources_total)) for info in infos if info.state == 0)
     except (ImportError, AttributeError, TypeError):
         ray = importlib.import_module("ray")
         ray.init(address=address, logging_level="ERROR", log_to_driver=False)

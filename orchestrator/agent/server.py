@@ -68,23 +68,17 @@ class BoardCollector(Collector):
         status = notice.status
         info = {name: str(getattr(status, name)) for name in ("deployment", "generation", "rank", "node")}
         yield _gauge("sparkctl_rank_info", "Which rank this is.", info, 1)
-        states = GaugeMetricFamily(
-            "sparkctl_rank_state", "1 for the state this rank is in.", labels=["state"]
-        )
+        states = GaugeMetricFamily("sparkctl_rank_state", "1 for the state this rank is in.", labels=["state"])
         for state in get_args(RankState):
             states.add_metric([state], float(state == status.state))
         yield states
         yield GaugeMetricFamily("sparkctl_attempt", "The attempt at hand.", value=status.attempt)
-        yield GaugeMetricFamily(
-            "sparkctl_ready", "1 while every gate is open.", value=float(self.board.ready())
-        )
+        yield GaugeMetricFamily("sparkctl_ready", "1 while every gate is open.", value=float(self.board.ready()))
         gates = GaugeMetricFamily("sparkctl_gate_open", "1 while this gate is open.", labels=["gate"])
         for gate in status.gates:
             gates.add_metric([gate.name], float(gate.open is True))
         yield gates
-        yield GaugeMetricFamily(
-            "sparkctl_processes", "Processes of the attempt.", value=len(status.processes)
-        )
+        yield GaugeMetricFamily("sparkctl_processes", "Processes of the attempt.", value=len(status.processes))
         yield CounterMetricFamily(
             "sparkctl_attempts_failed", "Attempts that ended in failure.", value=notice.failed_total
         )
@@ -100,9 +94,7 @@ def token(plan: RankFile) -> str:
     """The bearer token of this generation. Raises ``ValueError`` for an empty one: it would let anyone in."""
     text = Path(plan.agent_token_file).read_text().strip()
     if not text:
-        raise ValueError(
-            f"{plan.agent_token_file} should hold the token of this generation, found an empty file"
-        )
+        raise ValueError(f"{plan.agent_token_file} should hold the token of this generation, found an empty file")
     return text
 
 
@@ -145,9 +137,7 @@ class Handler(BaseHTTPRequestHandler):
             ready = self.server.board.ready()
             self._answer(200 if ready else 503, "text/plain", b"ready\n" if ready else b"not ready\n")
         elif path == "/metrics":
-            self._answer(
-                200, "text/plain; version=0.0.4; charset=utf-8", generate_latest(self.server.registry)
-            )
+            self._answer(200, "text/plain; version=0.0.4; charset=utf-8", generate_latest(self.server.registry))
         else:
             self._answer(404, "text/plain", b"not found\n")
 
@@ -168,7 +158,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, *args: object) -> None:
         """Say nothing: polls come every second."""
 
 

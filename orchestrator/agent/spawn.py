@@ -39,7 +39,7 @@ def spawn(directory: Path, name: str, argv: Sequence[str], env: Mapping[str, str
         return 1
     directory.mkdir(parents=True, exist_ok=True)
     try:
-        with open(directory / f"{name}.log", "ab") as log:
+        with (directory / f"{name}.log").open("ab") as log:
             child = subprocess.Popen(
                 tuple(argv),
                 env={**os.environ, **env, MARK: str(directory.resolve() / name)},

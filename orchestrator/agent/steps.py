@@ -26,7 +26,7 @@ def environment(step: Step, state_dir: str) -> dict[str, str]:
 
 def launch(step: Step, state_dir: str, log: Path) -> subprocess.Popen[bytes]:
     """Start the step's argv in its own session, with its output appended to ``log``. Raises ``OSError``."""
-    with open(log, "ab") as output:
+    with log.open("ab") as output:
         return subprocess.Popen(
             step.argv,
             env=environment(step, state_dir),
@@ -60,7 +60,7 @@ def connects(host: str, port: int) -> str:
 def tail(log: Path, limit: int = TAIL_BYTES) -> str:
     """The end of a log, or nothing when there is none."""
     try:
-        with open(log, "rb") as file:
+        with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - limit))
             return file.read().decode(errors="replace")
     except OSError:
@@ -76,7 +76,7 @@ class Echo:
 
     def pump(self) -> None:
         try:
-            with open(self.log, "rb") as file:
+            with self.log.open("rb") as file:
                 file.seek(self.offset)
                 fresh = file.read(1 << 20)
         except OSError:
