@@ -25,6 +25,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--name", required=True, help="its name there")
     spawn.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="no secrets here")
     spawn.add_argument("argv", nargs="+", help="the command, after --")
+    halt.add_argument("--scratch", type=Path, help="a directory of its own, removed with it")
     halt.add_argument("--grace", type=float, default=10.0, help="seconds between SIGTERM and SIGKILL")
     return parser
 
@@ -50,7 +51,7 @@ def main(args: Sequence[str] | None = None) -> int:
         env = dict(pair.split("=", 1) for pair in given.env)
         return spawn.spawn(given.dir, given.name, given.argv, env)
     if given.command == "halt":
-        return spawn.halt(given.dir, given.name, given.grace)
+        return spawn.halt(given.dir, given.name, given.grace, given.scratch)
     return spawn.alive(given.dir, given.name)
 
 

@@ -10,7 +10,7 @@ TAIL_LINES = 800
 _SPECIFIC = re.compile(
     r"(?:^|[\s\])|:])((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Exhausted)(?:\(\w+\))?:\s+\S.*"
     r"|CUDA (?:driver )?error:?\s.*|NCCL error.*|ncclUnhandled\w+.*|ncclSystemError.*"
-    r"|(?:[\w./-]+: )?error: \S.*|fatal: \S.*|Fatal Python error: .*|terminate called .*"
+    r"|(?:[\w./ -]+: )?error: \S.*|fatal: \S.*|Fatal Python error: .*|terminate called .*"
     r"|[Nn]o space left on device.*|[Ss]egmentation fault.*|[Oo]ut of memory.*)"
 )
 _WRAPPER = re.compile(

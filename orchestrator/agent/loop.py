@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -39,10 +39,10 @@ def say(line: str) -> None:
         return
 
 
-def loaded_versions() -> dict[str, str]:
-    """The versions that a process of this Python would load, for those of the stack that are there."""
+def loaded_versions(pinned: Iterable[str]) -> dict[str, str]:
+    """The versions that a process of this Python would load, for those of the stack and the pinned that are there."""
     found = {}
-    for name in DISTRIBUTIONS:
+    for name in sorted({*DISTRIBUTIONS, *pinned}):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -81,7 +81,7 @@ class Agent:
         self.plan, self.agent_id = plan, secrets.token_hex(8)
         self.directory = Path(plan.state_dir)
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.versions = loaded_versions()
+        self.versions = loaded_versions(plan.pins)
         self.stop = threading.Event()
         token(plan)
         self.board = Board()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -60,8 +61,8 @@ def spawn(directory: Path, name: str, argv: Sequence[str], env: Mapping[str, str
     return 0
 
 
-def halt(directory: Path, name: str, grace_s: float) -> int:
-    """SIGTERM, wait, then SIGKILL it and all that came of it. 0 also when it was not there."""
+def halt(directory: Path, name: str, grace_s: float, scratch: Path | None = None) -> int:
+    """SIGTERM, wait, then SIGKILL it and all that came of it, then remove ``scratch``. 0 also when it was not there."""
     pid = running(directory, name)
     until = time.monotonic() + grace_s
     if pid is not None:
@@ -77,6 +78,8 @@ def halt(directory: Path, name: str, grace_s: float) -> int:
             return 1
         time.sleep(POLL_S)
     (directory / f"{name}.pid").unlink(missing_ok=True)
+    if scratch is not None:
+        shutil.rmtree(scratch, ignore_errors=True)
     return 0
 
 

@@ -1,0 +1,185 @@
+"""How looks and canaries add up to gates and a verdict. Pure: every time is given."""
+
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.agent.gates import Sight, all_gates, judge
+from orchestrator.agent.probe import Answer, Counters, Look, Probe, answered, hung, looked, next_canary
+from orchestrator.agent.prober import counters, model_seen
+from orchestrator.agent.views import Own
+from orchestrator.plan.rankfile import Gate, RankStatus
+from tests.agent.worlds import NOW, RUNNING, SERVICE, heard, plan_of, status_of
+
+GOOD_LOOK = Look(NOW - 1, "", "", Counters(100, 500))
+PROOF = Answer(NOW - 20, NOW - 19, 4, before=Counters(96, 490), after=Counters(100, 500))
+PROVEN = Probe(3, GOOD_LOOK, work=500, moved_at=NOW - 19, checked_at=NOW - 19, proof=PROOF)
+LATE = Answer(NOW - 10, NOW, error="no completion within 60 s", slow=True, before=Counters(100, 500))
+PEER = status_of(1, "running", 3, gates=(Gate("processes", True, "all alive"),))
+
+
+def gates_of(probe: Probe = PROVEN, peer: RankStatus = PEER, ago_s: float = 1.0, **plan: object) -> dict[str, Gate]:
+    sight = Sight(NOW, Own("up"), {"vllm": "1"}, {1: heard(peer, ago_s, "timed out")}, probe)
+    return {gate.name: gate for gate in all_gates(plan_of(0, **plan), RUNNING, sight)}
+
+
+PINNED = replace(PEER, versions={"vllm": "1"})
+SHUT = {
+    "a silent rank": (gates_of(ago_s=11), "ranks", False, "rank 1 (b) silent for 11 s: timed out"),
+    "a rank in another attempt": (gates_of(peer=status_of(1, "running", 2)), "ranks", False, "running in attempt 2"),
+    "a gate of another rank": (
+        gates_of(peer=replace(PEER, gates=(Gate("processes", False, "step ray ended"),))),
+        "ranks",
+        False,
+        "rank 1 (b) processes: step ray ended",
+    ),
+    "pins of another rank": (
+        gates_of(peer=replace(PEER, versions={"vllm": "2"}), pins={"vllm": "1"}),
+        "pins",
+        False,
+        "rank 1 (b): vllm should be 1, found 2",
+    ),
+    "unpinned but unequal": (
+        gates_of(peer=replace(PEER, versions={"vllm": "2"})),
+        "pins",
+        False,
+        "rank 1 (b): vllm 2, but rank 0 has 1",
+    ),
+    "no look yet": (gates_of(Probe(3)), "health", None, "not asked yet"),
+    "unwell": (gates_of(replace(PROVEN, look=Look(NOW, "/health answered 503", "not asked"))), "health", False, "503"),
+    "looks have stopped": (gates_of(replace(PROVEN, look=replace(GOOD_LOOK, at=NOW - 46))), "health", False, "46 s"),
+    "another model": (gates_of(replace(PROVEN, look=Look(NOW, "", "should serve tiny"))), "model", False, "tiny"),
+    "no token counter": (
+        gates_of(replace(PROVEN, proof=replace(PROOF, after=Counters()))),
+        "tokens",
+        False,
+        "no vllm:generation_tokens_total",
+    ),
+    "a counter that stood still": (
+        gates_of(replace(PROVEN, proof=replace(PROOF, after=Counters(96, 490)))),
+        "tokens",
+        False,
+        "from 96 to 96",
+    ),
+    "a completion refused": (
+        gates_of(answered(PROVEN, replace(LATE, slow=False, error="the completion answered 500"))),
+        "completion",
+        False,
+        "1 of 3 canaries missed: the completion answered 500",
+    ),
+    "the probe of another attempt": (gates_of(replace(PROVEN, attempt=2)), "completion", None, "not asked yet"),
+}
+
+
+@pytest.mark.parametrize(("gates", "name", "is_open", "saw"), SHUT.values(), ids=SHUT)
+def test_a_gate_is_shut_and_says_why(gates: dict[str, Gate], name: str, is_open: bool | None, saw: str) -> None:
+    assert gates[name].open is is_open
+    assert saw in gates[name].saw
+
+
+def test_ready_is_every_gate_open() -> None:
+    sight = Sight(NOW, Own("up"), {"vllm": "1"}, {1: heard(PINNED)}, PROVEN)
+    plan = plan_of(0, pins={"vllm": "1"})
+    gates = all_gates(plan, RUNNING, sight)
+    assert [gate for gate in gates if not gate.open] == []
+    assert judge(plan, RUNNING, sight, gates).ready
+    for index, gate in enumerate(gates):
+        for value in (False, None):
+            shut = (*gates[:index], replace(gate, open=value), *gates[index + 1 :])
+            assert not judge(plan, RUNNING, sight, shut).ready
+    assert not judge(plan, replace(RUNNING, state="stopping"), sight, gates).ready
+
+
+def test_wrong_pins_are_hopeless_and_a_503_is_not() -> None:
+    sight = Sight(NOW, Own("up"), {}, {1: heard(PEER)}, replace(PROVEN, look=Look(NOW, "503", "")))
+    plan = plan_of(0, pins={"vllm": "1"})
+    assert judge(plan, RUNNING, sight, all_gates(plan, RUNNING, sight)).hopeless.startswith("pins: rank 0")
+    assert judge(plan_of(0), RUNNING, sight, all_gates(plan_of(0), RUNNING, sight)).hopeless == ""
+
+
+def test_hung_is_three_late_canaries_and_no_token() -> None:
+    probe = PROVEN
+    for missed in (1, 2, 3):
+        assert hung(probe, SERVICE, NOW) == ""
+        probe = answered(probe, LATE)
+        assert probe.missed == missed
+        assert gates_of(probe)["completion"].open is (missed < 3)
+    assert (
+        hung(probe, SERVICE, NOW) == "hung: 3 canaries missed, no token for 19 s; the last: no completion within 60 s"
+    )
+
+
+def test_a_busy_engine_is_not_hung() -> None:
+    while_waiting = looked(PROVEN, replace(GOOD_LOOK, at=NOW - 5, counters=Counters(100, 501)))
+    assert answered(while_waiting, LATE).missed == 0
+    assert answered(PROVEN, replace(LATE, after=Counters(100, 502))).missed == 0
+    twice = replace(PROVEN, missed=2, failed=LATE)
+    assert looked(twice, replace(GOOD_LOOK, at=NOW, counters=Counters(101, 502))).missed == 0
+
+
+def test_an_engine_that_was_never_proven_is_not_hung() -> None:
+    probe = Probe(3, GOOD_LOOK)
+    for _ in range(5):
+        probe = answered(probe, LATE)
+    assert hung(probe, SERVICE, NOW) == ""
+    assert gates_of(probe)["completion"].open is False
+
+
+CANARIES = {
+    "the first, once looks are good": (Probe(3, GOOD_LOOK), True),
+    "not before": (Probe(3, replace(GOOD_LOOK, health="503")), False),
+    "not with the wrong model": (Probe(3, replace(GOOD_LOOK, model="other")), False),
+    "not again at once": (Probe(3, GOOD_LOOK, checked_at=NOW - 1), False),
+    "not within its time": (PROVEN, False),
+    "no traffic": (replace(PROVEN, checked_at=NOW - 31, moved_at=NOW - 31), True),
+    "traffic is proof": (replace(PROVEN, checked_at=NOW - 31, moved_at=NOW - 2), False),
+    "traffic does not excuse a failed one": (replace(PROVEN, checked_at=NOW - 31, moved_at=NOW - 2, failed=LATE), True),
+}
+
+
+@pytest.mark.parametrize(("probe", "due"), CANARIES.values(), ids=CANARIES)
+def test_when_a_canary_is_due(probe: Probe, due: bool) -> None:
+    assert next_canary(probe, SERVICE, NOW)[1] is due
+
+
+def test_two_late_looks_are_passed_over_and_the_third_counts() -> None:
+    late = Look(NOW, "no answer within 10 s", "no answer within 10 s", slow=True)
+    probe = PROVEN
+    for expected in ("", "", "no answer within 10 s"):
+        probe = looked(probe, late)
+        assert probe.look is not None
+        assert probe.look.health == expected
+    assert looked(probe, GOOD_LOOK).slow_looks == 0
+
+
+METRICS = """# HELP vllm:generation_tokens_total Number of generation tokens processed.
+# TYPE vllm:generation_tokens_total counter
+vllm:generation_tokens_total{engine="0",model_name="tiny"} 40.0
+vllm:generation_tokens_total{engine="1",model_name="tiny"} 2.0
+# TYPE vllm:prompt_tokens_total counter
+vllm:prompt_tokens_total{engine="0",model_name="tiny"} 7.0
+vllm:prompt_tokens_by_source_total{engine="0",source="local"} 1000.0
+# TYPE vllm:iteration_tokens_total histogram
+vllm:iteration_tokens_total_bucket{engine="0",le="1.0"} 900.0
+vllm:iteration_tokens_total_count{engine="0",model_name="tiny"} 11.0
+vllm:num_requests_running{engine="0"} 3.0
+"""
+
+
+def test_the_counters_are_summed_over_engines() -> None:
+    assert counters(METRICS) == Counters(generated=42.0, work=60.0)
+    assert counters("# nothing of ours\nother_total 3\n") == Counters(None, None)
+
+
+@pytest.mark.parametrize(
+    ("body", "saw"),
+    [
+        ({"data": [{"id": "tiny", "max_model_len": 512}]}, ""),
+        ({"data": [{"id": "big", "max_model_len": 512}]}, "should serve tiny, found big"),
+        ({"data": [{"id": "tiny", "max_model_len": 256}]}, "tiny should have 512 tokens of context, found 256"),
+        ({"data": []}, "should serve tiny, found no model"),
+        ("<html>", "/v1/models did not answer with a list of models"),
+    ],
+)
+def test_the_model_must_be_the_planned_one(body: object, saw: str) -> None:
+    assert model_seen(body, SERVICE) == saw
