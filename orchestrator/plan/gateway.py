@@ -1,10 +1,8 @@
-"""The gateway as text: one HAProxy configuration and the two secret maps beside it. Building them runs nothing.
+"""The gateway as text: one HAProxy configuration, its error files, and what runs it. Building them runs nothing.
 
-``config`` is part of the plan and holds no secret. The secrets are two files that it names by relative path:
-``keys.map`` (sha256 of a client's key, then the name it is logged under) and ``engine.map`` (the engine's own key).
-HAProxy reads both when it starts, so neither shows in an argv, an environment or the plan. Its working folder is
-given by ``argv`` (``-C``), so the configuration is the same bytes wherever the folder lies, and a folder's odd
-characters never meet HAProxy's own quoting.
+``files`` is part of the plan and holds no secret: the two secret maps of ``gateway_keys`` stand beside them, named by
+relative path. HAProxy's working folder is given by ``argv`` (``-C``), so the configuration is the same bytes wherever
+the folder lies, and a folder's odd characters never meet HAProxy's own quoting.
 
 Works with HAProxy 2.6 and later. Fails closed: a server starts disabled, only the agent's "up ready" opens it, and
 it stays open only while ``GET /ready`` on the same agent answers 200.
@@ -12,16 +10,32 @@ it stays open only while ``GET /ready`` on the same agent answers 200.
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
-import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
+from orchestrator.plan.gateway_answers import OWN_ERRORS, Answers
+from orchestrator.plan.gateway_keys import ENGINE_FILE, KEYS_FILE, engine_map, key_hash, keys_map, map_changes
+
+__all__ = [
+    "CONFIG_FILE",
+    "ENGINE_FILE",
+    "GET_PATHS",
+    "KEYS_FILE",
+    "POST_PATHS",
+    "SOCKET_FILE",
+    "Backend",
+    "GatewaySpec",
+    "argv",
+    "check_argv",
+    "engine_map",
+    "files",
+    "key_hash",
+    "keys_map",
+    "map_changes",
+]
+
 CONFIG_FILE = "haproxy.cfg"
-KEYS_FILE = "keys.map"
-ENGINE_FILE = "engine.map"
 SOCKET_FILE = "admin.sock"
 
 # What a client may call, and nothing else: no tokenizer, no metrics, no scaling, no pages. Stored responses
@@ -42,48 +56,8 @@ UNSIZED_BODY_MAX_BYTES = 65536
 HEADERS_MAX_BYTES = 16384
 URL_MAX_BYTES = 8192
 
-KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
-SHA256_HEX = re.compile(r"[0-9a-f]{64}")
-BEARER = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")
 SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
-
-# status -> (type, code, message) of the body in OpenAI's error shape. Lengths are filled in from the spec.
-ERRORS: Mapping[int, tuple[str, str, str]] = {
-    400: ("invalid_request_error", "bad_request", "This is not a valid HTTP request."),
-    401: ("invalid_request_error", "invalid_api_key", "Missing or unknown API key. Send: Authorization: Bearer KEY."),
-    404: ("invalid_request_error", "unknown_url", "Unknown request URL. Please check the URL for typos."),
-    405: (
-        "invalid_request_error",
-        "method_not_supported",
-        "Wrong method for this URL; see the Allow header.",
-    ),
-    408: ("invalid_request_error", "request_timeout", "The request did not arrive in time."),
-    411: (
-        "invalid_request_error",
-        "length_required",
-        "A body over {unsized} bytes needs a Content-Length header.",
-    ),
-    413: ("invalid_request_error", "request_too_large", "The body should have at most {body} bytes."),
-    414: ("invalid_request_error", "url_too_long", "The URL is too long."),
-    431: ("invalid_request_error", "headers_too_large", "The request headers are too large."),
-    500: ("server_error", "internal_error", "The gateway met an internal error."),
-    501: ("invalid_request_error", "not_implemented", "The gateway does not speak this part of HTTP."),
-    502: ("server_error", "engine_failed", "The engine ended before it answered. Try again."),
-    503: ("server_error", "not_ready", "The model is not ready. Try again later."),
-    504: ("server_error", "engine_timeout", "The engine did not answer in time."),
-}
-
-# What HAProxy says by itself: it needs the whole response in a file, with the reason phrase.
-OWN_ERRORS: Mapping[int, str] = {
-    400: "Bad Request",
-    408: "Request Timeout",
-    500: "Internal Server Error",
-    501: "Not Implemented",
-    502: "Bad Gateway",
-    503: "Service Unavailable",
-    504: "Gateway Timeout",
-}
 
 LOG_FIELDS = (
     ("at", "%Ts.%ms"),
@@ -125,7 +99,8 @@ class GatewaySpec:
     """Where clients come in and what stands behind. Addresses are IP addresses; names would need a resolver.
 
     ``idle_timeout_s`` is how long an engine may say nothing before a request is given up: the whole generation of a
-    request that does not stream. ``client_stall_s`` is how long a client may neither send its body nor read.
+    request that does not stream. ``client_stall_s`` is how long a client may neither go on sending its body nor go on
+    reading. ``request_timeout_s`` is how long it may take for the head, and for a whole body of unknown length.
     ``stats_port`` is Prometheus on loopback, None for no metrics.
     """
 
@@ -137,6 +112,7 @@ class GatewaySpec:
     retry_after_s: int = 10
     idle_timeout_s: int = 7200
     client_stall_s: int = 300
+    request_timeout_s: int = 10
     max_connections: int = 1024
     threads: int = 2
 
@@ -146,7 +122,8 @@ def files(spec: GatewaySpec) -> dict[str, str]:
 
     Raises ``ValueError`` when a name, an address, a port or a limit cannot stand in a configuration.
     """
-    return {CONFIG_FILE: _config(spec), **{f"{status}.http": _error_file(status, spec) for status in OWN_ERRORS}}
+    answers = _answers(spec)
+    return {CONFIG_FILE: _config(spec), **{f"{status}.http": answers.file(status) for status in OWN_ERRORS}}
 
 
 def _config(spec: GatewaySpec) -> str:
@@ -165,52 +142,6 @@ def argv(folder: str, binary: str = "haproxy") -> tuple[str, ...]:
 def check_argv(folder: str, binary: str = "haproxy") -> tuple[str, ...]:
     """What exits 0, and prints nothing but "valid", when HAProxy would take the files in ``folder``."""
     return (binary, "-c", "-C", folder, "-f", CONFIG_FILE)
-
-
-def key_hash(key: str) -> str:
-    """How a client's key stands in the map. Raises ``ValueError`` (without the key) when no client could send it."""
-    if not BEARER.fullmatch(key):
-        raise ValueError("a client key should be 16 to 512 letters, digits or -._~+/=, found something else")
-    return hashlib.sha256(key.encode()).hexdigest()
-
-
-def keys_map(hashes: Mapping[str, str]) -> str:
-    """``keys.map`` from key names to sha256 hex; sorted, so equal keys give equal bytes.
-
-    Raises ``ValueError`` for a name that would not survive a log line, something that is no sha256, or a key twice.
-    """
-    owners: dict[str, str] = {}
-    for name in sorted(hashes):
-        digest = hashes[name]
-        if not KEY_NAME.fullmatch(name):
-            raise ValueError(f"key name: should be 1 to 64 letters, digits or ._@-, found {name!r}")
-        if not SHA256_HEX.fullmatch(digest):
-            raise ValueError(f"key {name}: should be a sha256 in lower-case hex, found something else")
-        if digest in owners:
-            raise ValueError(f"key {name}: should differ from every other key, found the same as {owners[digest]}")
-        owners[digest] = name
-    return "".join(f"{digest} {name}\n" for digest, name in owners.items())
-
-
-def engine_map(engine_key: str) -> str:
-    """``engine.map``: the key that the gateway shows to the engine in place of the client's."""
-    if not BEARER.fullmatch(engine_key):
-        raise ValueError("the engine key should be 16 to 512 letters, digits or -._~+/=, found something else")
-    return f"engine {engine_key}\n"
-
-
-def map_changes(shown: str, wanted: str) -> tuple[str, ...]:
-    """The lines to send to ``admin.sock`` so that a running gateway's keys become ``wanted`` without a restart.
-
-    ``shown`` is what ``show map keys.map`` answered, ``wanted`` the new ``keys.map``. Removals come first.
-    """
-    now = {digest: name for _, digest, name in (line.split() for line in shown.splitlines() if line.strip())}
-    then: dict[str, str] = dict(line.split() for line in wanted.splitlines() if line.strip())
-    gone = [f"del map {KEYS_FILE} {digest}" for digest in sorted(now) if digest not in then]
-    kept = [digest for digest in sorted(now) if digest in then]
-    renamed = [f"set map {KEYS_FILE} {digest} {then[digest]}" for digest in kept if then[digest] != now[digest]]
-    new = [f"add map {KEYS_FILE} {digest} {then[digest]}" for digest in sorted(then) if digest not in now]
-    return (*gone, *renamed, *new)
 
 
 def _global(spec: GatewaySpec) -> list[str]:
@@ -247,7 +178,7 @@ def _defaults(spec: GatewaySpec) -> list[str]:
         "srvtcpka-intvl 5s",
         "srvtcpka-cnt 3",
         "timeout connect 2s",
-        "timeout http-request 10s",
+        f"timeout http-request {spec.request_timeout_s}s",
         "timeout http-keep-alive 30s",
         f"timeout client {spec.client_stall_s}s",
         f"timeout server {spec.idle_timeout_s}s",
@@ -258,6 +189,7 @@ def _defaults(spec: GatewaySpec) -> list[str]:
 
 def _api(spec: GatewaySpec) -> list[str]:
     """The only face that clients see. The order is the meaning: route, key, readiness, size."""
+    answers = _answers(spec)
     posts, gets = " ".join(POST_PATHS), " ".join(GET_PATHS)
     request_id = "^[A-Za-z0-9._:-]{1,128}$"
     return [
@@ -269,30 +201,32 @@ def _api(spec: GatewaySpec) -> list[str]:
         "http-request set-var(txn.request_id) uuid() unless named",
         "http-request set-var(txn.path) path,bytes(0,256)",
         "http-after-response set-header X-Request-Id %[var(txn.request_id)]",
-        _refuse(414, spec, f"if {{ url,length gt {URL_MAX_BYTES} }}"),
-        _refuse(431, spec, f"if {{ req.hdrs,length gt {HEADERS_MAX_BYTES} }}"),
+        answers.refuse(414, f"if {{ url,length gt {URL_MAX_BYTES} }}"),
+        answers.refuse(431, f"if {{ req.hdrs,length gt {HEADERS_MAX_BYTES} }}"),
         f"acl post_path path -m str {posts}",
         f"acl get_path path -m str {gets}",
         "acl health_path path -m str /health",
         "acl is_post method POST",
         "acl is_get method GET",
-        _refuse(404, spec, "unless post_path or get_path or health_path"),
-        _refuse(405, spec, "if post_path !is_post", "POST"),
-        _refuse(405, spec, "if !post_path !is_get", "GET"),
+        answers.refuse(404, "unless post_path or get_path or health_path"),
+        answers.refuse(405, "if post_path !is_post", "POST"),
+        answers.refuse(405, "if !post_path !is_get", "GET"),
         "http-request set-log-level silent if health_path",
         'http-request return status 200 content-type application/json string \'{"status":"ready"}\''
         " if health_path { nbsrv(engines) gt 0 }",
-        _refuse(503, spec, "if health_path"),
+        answers.refuse(503, "if health_path"),
         "http-request set-var(txn.key_hash) http_auth_bearer,sha2(256),hex,lower",
         "http-request set-var(txn.key_hash) req.fhdr(x-api-key),sha2(256),hex,lower"
         " unless { var(txn.key_hash) -m found }",
         f"http-request set-var(txn.key) var(txn.key_hash),map_str({KEYS_FILE})",
-        _refuse(401, spec, "unless { var(txn.key) -m found }"),
-        _refuse(503, spec, "unless { nbsrv(engines) gt 0 }"),
-        _refuse(413, spec, f"if {{ req.body_size gt {spec.max_body_bytes} }}"),
+        answers.refuse(401, "unless { var(txn.key) -m found }"),
+        answers.refuse(503, "unless { nbsrv(engines) gt 0 }"),
+        answers.refuse(413, f"if {{ req.body_size gt {spec.max_body_bytes} }}"),
+        # A number that does not fit an integer would be a small one here and a large one to the engine.
+        answers.refuse(413, "if { req.fhdr(content-length),length gt 15 }"),
         "acl sized req.fhdr(content-length) -m found",
-        f"http-request wait-for-body time 10s at-least {_unsized_max(spec) + 1} if !sized",
-        _refuse(411, spec, f"if !sized {{ req.body_len gt {_unsized_max(spec)} }}"),
+        f"http-request wait-for-body time {spec.request_timeout_s}s at-least {answers.unsized_max_bytes + 1}",
+        answers.refuse(411, f"if !sized {{ req.body_len gt {answers.unsized_max_bytes} }}"),
         "default_backend engines",
     ]
 
@@ -336,49 +270,14 @@ def _metrics(port: int) -> list[str]:
     ]
 
 
-def _refuse(status: int, spec: GatewaySpec, condition: str, allow: str = "") -> str:
-    header = f" hdr Allow {allow}" if allow else ""
-    return f"http-request return status {status} {_answer(status, spec)}{header} {condition}"
-
-
-def _answer(status: int, spec: GatewaySpec) -> str:
-    """The rest of a ``return`` line: JSON in single quotes, in which HAProxy expands nothing."""
-    headers = "".join(f" hdr {name} {value}" for name, value in _headers(status, spec))
-    return f"content-type application/json string '{_body(status, spec)}'{headers}"
-
-
-def _error_file(status: int, spec: GatewaySpec) -> str:
-    """A whole response: the only form in which HAProxy also answers what never became a request."""
-    reason, body = OWN_ERRORS[status], _body(status, spec)
-    lines = [
-        f"HTTP/1.1 {status} {reason}",
-        "Connection: close",
-        "Cache-Control: no-cache",
-        "Content-Type: application/json",
-        f"Content-Length: {len(body)}",
-        *(f"{name}: {value}" for name, value in _headers(status, spec)),
-    ]
-    return "".join(f"{line}\r\n" for line in [*lines, ""]) + body
-
-
-def _body(status: int, spec: GatewaySpec) -> str:
-    kind, code, message = ERRORS[status]
-    text = message.format(body=spec.max_body_bytes, unsized=_unsized_max(spec))
-    return json.dumps({"error": {"message": text, "type": kind, "param": None, "code": code}}, separators=(",", ":"))
-
-
-def _headers(status: int, spec: GatewaySpec) -> list[tuple[str, str]]:
-    again = [("Retry-After", str(spec.retry_after_s))]
-    return {401: [("WWW-Authenticate", "Bearer")], 502: again, 503: again}.get(status, [])
-
-
 def _log_format() -> str:
     """One JSON object a request: who, what, how it ended, how many bytes, how long. Never a key, a query or a body."""
     return "{" + ",".join(f'"{name}":{value}' for name, value in LOG_FIELDS) + "}"
 
 
-def _unsized_max(spec: GatewaySpec) -> int:
-    return min(UNSIZED_BODY_MAX_BYTES, spec.max_body_bytes)
+def _answers(spec: GatewaySpec) -> Answers:
+    unsized = min(UNSIZED_BODY_MAX_BYTES, spec.max_body_bytes)
+    return Answers(spec.max_body_bytes, unsized, spec.retry_after_s)
 
 
 def _address(text: str) -> str:
@@ -406,7 +305,15 @@ def _check(spec: GatewaySpec) -> None:
     names = [backend.name for backend in spec.backends]
     if not names or len(set(names)) != len(names):
         raise ValueError(f"gateway backends: should be at least one, each with its own name, found {names}")
-    limits = ("max_body_bytes", "retry_after_s", "idle_timeout_s", "client_stall_s", "max_connections", "threads")
+    limits = (
+        "max_body_bytes",
+        "retry_after_s",
+        "idle_timeout_s",
+        "client_stall_s",
+        "request_timeout_s",
+        "max_connections",
+        "threads",
+    )
     for limit in limits:
         if getattr(spec, limit) < 1:
             raise ValueError(f"gateway {limit}: should be at least 1, found {getattr(spec, limit)}")
