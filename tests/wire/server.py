@@ -37,6 +37,8 @@ KbdInteractiveAuthentication no
 MaxStartups 50
 MaxSessions 20
 UseDNS no
+# bash reads ~/.bashrc for a command over SSH unless it believes to be nested: this keeps tests apart from the user.
+SetEnv SHLVL=2
 Subsystem sftp internal-sftp
 """
 
