@@ -24,7 +24,7 @@ class Presses:
         if threading.current_thread() is threading.main_thread():
             for one in SIGNALS:
                 if signal.getsignal(one) is not signal.SIG_IGN or one is signal.SIGINT:  # nohup stays nohup
-                    self._before[one] = signal.signal(one, self._pressed)
+                    self._before[one] = signal.signal(one, self._pressed) or signal.SIG_DFL
         return self
 
     def __exit__(

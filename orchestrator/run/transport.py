@@ -75,7 +75,7 @@ class Result:
 
 
 class Transport(Protocol):
-    """One node. Methods block; each may be called from its own thread, one thread per node at a time."""
+    """One node. Methods block, and calls may overlap: a heartbeat runs beside an action; ``cancel`` ends all."""
 
     node: str
 

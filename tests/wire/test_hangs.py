@@ -17,7 +17,6 @@ from orchestrator.run.transport import ConnectionLost, NodeError, Unreachable
 from tests.wire.server import Relay, Sshd, wait_for
 
 SILENCE_BOUND_S = 30.0
-CONNECT_BOUND_S = 15.0
 
 Call = Callable[[SshTransport, Relay, Path], None]
 

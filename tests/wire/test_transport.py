@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -196,6 +197,22 @@ def test_put_that_cannot_be_leaves_the_old_file_and_nothing_else(transport: Tran
     with pytest.raises(PutFailed, match=r"cannot write .*/dir"):
         transport.put(str(tmp_path / "dir"), b"x", 0o600)  # a file never replaces a directory
     assert sorted(str(one.relative_to(tmp_path)) for one in tmp_path.rglob("*")) == ["dir", "dir/full", "file"]
+
+
+def test_a_full_disk_says_so_and_leaves_nothing(transport: Transport, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(small)], check=False).returncode:
+        pytest.skip("mounting a small tmpfs needs root")
+    try:
+        path = small / "model.bin"
+        path.write_bytes(b"old")
+        with pytest.raises(PutFailed, match=f"disk full on spark-1: {path} needs 5000000 bytes") as caught:
+            transport.put(str(path), b"x" * 5_000_000, 0o600)
+        assert f"df -h {small}" in caught.value.remedy
+        assert [(one.name, one.read_bytes()) for one in small.iterdir()] == [("model.bin", b"old")]
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
 
 
 def test_calls_on_one_node_may_overlap(transport: Transport, tmp_path: Path) -> None:
