@@ -179,10 +179,10 @@ def _defaults(spec: GatewaySpec) -> list[str]:
         "srvtcpka-cnt 3",
         "timeout connect 2s",
         f"timeout http-request {spec.request_timeout_s}s",
-        "timeout http-keep-alive 30s",
+        "timeout http-keep-alive 10s",
         f"timeout client {spec.client_stall_s}s",
         f"timeout server {spec.idle_timeout_s}s",
-        "timeout check 700ms",
+        "timeout check 1s",
         *(f"errorfile {status} {status}.http" for status in OWN_ERRORS),
     ]
 
@@ -234,8 +234,8 @@ def _api(spec: GatewaySpec) -> list[str]:
 def _engines(spec: GatewaySpec) -> list[str]:
     """The replicas. Running streams are left alone when one goes down: they end when their engine does.
 
-    An agent that dies is seen after one refused check and one quick second look (under 1 s), an agent that hangs after
-    two check timeouts (about 2 s); one slow answer of a busy machine closes nothing.
+    Three looks must fail in a row, so one slow answer of a busy machine closes nothing. An agent that died refuses them
+    quickly (about 1 s in all); one that hangs takes three check timeouts (about 4 s).
     """
     return [
         "backend engines",
@@ -247,7 +247,7 @@ def _engines(spec: GatewaySpec) -> list[str]:
         "http-request del-header x-api-key",
         "http-request set-header X-Request-Id %[var(txn.request_id)]",
         "http-request set-header X-Forwarded-For %[src]",
-        "default-server check inter 500ms fastinter 250ms downinter 500ms rise 1 fall 2 agent-check agent-inter 500ms",
+        "default-server check inter 500ms fastinter 250ms downinter 500ms rise 1 fall 3 agent-check agent-inter 500ms",
         *(_server(backend) for backend in spec.backends),
     ]
 

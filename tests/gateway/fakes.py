@@ -160,10 +160,14 @@ class EngineHandler(BaseHTTPRequestHandler):
 
 
 class FakeAgent:
-    """An agent: ``word`` on its check port, 200 or 503 on ``GET /ready``. It can die, hang and come back."""
+    """An agent: ``word`` on its check port, ``ready_status`` on ``GET /ready`` (503 when it is down, unless told).
+
+    It can die, hang and come back.
+    """
 
     def __init__(self, word: str = "up ready") -> None:
         self.word = word
+        self.ready_status: int | None = None
         self.thawed = threading.Event()
         self.thawed.set()
         self.check_port = self.ready_port = 0
@@ -190,7 +194,7 @@ class FakeAgent:
 
             def do_GET(self) -> None:
                 if agent.thawed.wait(LONG_S):
-                    self.send_response(503 if agent.word == "down" else 200)
+                    self.send_response(agent.ready_status or (503 if agent.word == "down" else 200))
                     self.send_header("Content-Length", "0")
                     self.end_headers()
 

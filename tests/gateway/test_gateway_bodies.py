@@ -44,7 +44,7 @@ def test_a_sized_body_up_to_the_limit_arrives_whole(ready: Ready, size: int) -> 
     assert [seen.body_bytes for seen in ready.engine.seen] == [size]
 
 
-@pytest.mark.parametrize("size", [MAX_BODY_BYTES + 1, 3 * MAX_BODY_BYTES, 40 * MAX_BODY_BYTES])
+@pytest.mark.parametrize("size", [MAX_BODY_BYTES + 1, 20 * MAX_BODY_BYTES])
 def test_a_sized_body_over_the_limit_is_413_and_never_starts(ready: Ready, size: int) -> None:
     with ready.gateway.client() as client:
         answer = client.post(CHAT, content=body_of(size))
@@ -60,7 +60,7 @@ def test_announced_lengths_do_not_wrap_around(ready: Ready, length: int) -> None
     assert ready.engine.seen == []
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 4096, 65536])
+@pytest.mark.parametrize("chunk", [1, 7, 65536])
 @pytest.mark.parametrize("padding", [0, 14000])
 def test_a_chunked_body_up_to_one_buffer_arrives_whole(ready: Ready, chunk: int, padding: int) -> None:
     headers = f"X-Padding: {'y' * padding}\r\n"
@@ -68,12 +68,12 @@ def test_a_chunked_body_up_to_one_buffer_arrives_whole(ready: Ready, chunk: int,
     assert [seen.body_bytes for seen in ready.engine.seen] == [UNSIZED_BODY_MAX_BYTES]
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 4096, 65536, 3 * MAX_BODY_BYTES])
-@pytest.mark.parametrize("size", [UNSIZED_BODY_MAX_BYTES + 1, 3 * MAX_BODY_BYTES])
+@pytest.mark.parametrize("chunk", [1, 100, 65536, 2 * MAX_BODY_BYTES])
+@pytest.mark.parametrize("size", [UNSIZED_BODY_MAX_BYTES + 1, 2 * MAX_BODY_BYTES])
 @pytest.mark.parametrize("padding", [0, 14000])
 def test_a_longer_chunked_body_is_411_and_never_starts(ready: Ready, chunk: int, size: int, padding: int) -> None:
     if chunk == 1:
-        size = min(size, 4 * UNSIZED_BODY_MAX_BYTES)
+        size = min(size, 2 * UNSIZED_BODY_MAX_BYTES)
     headers = "".join(f"X-{count}: {'y' * 190}\r\n" for count in range(padding // 200))
     refused = chunked(ready, body_of(size), chunk, headers)
     # A chunk that announces itself to be over the limit is as good as a Content-Length.
@@ -121,5 +121,5 @@ def test_a_strangers_body_is_never_read(ready: Ready) -> None:
     status, _ = ready.gateway.raw(f"{HEAD}Content-Length: 1000\r\nConnection: close\r\n\r\n".encode(), key=None)
     assert status == 401
     with contextlib.suppress(httpx.HTTPError), ready.gateway.client("sk-nobody-0123456789") as client:
-        assert client.post(CHAT, content=body_of(20 * MAX_BODY_BYTES)).status_code == 401
+        assert client.post(CHAT, content=body_of(4 * MAX_BODY_BYTES)).status_code == 401
     assert ready.engine.seen == []

@@ -11,7 +11,18 @@ import pytest
 
 from orchestrator.plan import gateway
 from tests.gateway.conftest import Ready
-from tests.gateway.rig import ALICE_KEY, BOB_KEY, CHAT, ENGINE_KEY, chat, haproxy_version, needs_haproxy, until
+from tests.gateway.rig import (
+    ALICE_KEY,
+    BOB_KEY,
+    CHAT,
+    ENGINE_KEY,
+    chat,
+    get,
+    haproxy_version,
+    needs_haproxy,
+    post,
+    until,
+)
 
 pytestmark = needs_haproxy
 
@@ -49,7 +60,7 @@ def test_a_known_key_reaches_the_engine_as_the_engines_own_key(ready: Ready) -> 
 
 
 def test_the_anthropic_header_is_a_key_too_and_goes_no_further(ready: Ready) -> None:
-    answer = httpx.post(ready.gateway.url + "/v1/messages", headers={"x-api-key": ALICE_KEY}, json=chat())
+    answer = post(ready.gateway.url + "/v1/messages", headers={"x-api-key": ALICE_KEY}, json=chat())
     assert answer.status_code == 200
     (seen,) = ready.engine.seen
     assert seen.headers["authorization"] == f"Bearer {ENGINE_KEY}"
@@ -72,7 +83,7 @@ def test_the_anthropic_header_is_a_key_too_and_goes_no_further(ready: Ready) -> 
     ],
 )
 def test_anything_but_a_known_key_is_401(ready: Ready, headers: dict[str, str]) -> None:
-    answer = httpx.post(ready.gateway.url + CHAT, headers=headers, json=chat())
+    answer = post(ready.gateway.url + CHAT, headers=headers, json=chat())
     assert refusal(answer) == (401, "invalid_api_key")
     assert answer.headers["www-authenticate"] == "Bearer"
     assert ready.engine.seen == []
@@ -168,7 +179,7 @@ def test_odd_request_lines_reach_nothing(ready: Ready, request_line: str) -> Non
 def test_what_is_no_http_gets_400_in_the_same_shape(ready: Ready) -> None:
     answer = ready.gateway.raw(b"POST /v1/chat/completions\x01 HTTP/1.1\r\nHo st: g\r\n\r\n")
     assert raw_status(answer) == 400
-    assert json_for_broken_requests() == (b'"code":"bad_request"' in answer[1])
+    assert json_for_broken_requests() == (b'"code": "bad_request"' in answer[1])
 
 
 def test_oversized_heads_are_refused(ready: Ready) -> None:
@@ -179,9 +190,9 @@ def test_oversized_heads_are_refused(ready: Ready) -> None:
 
 
 def test_health_needs_no_key_and_is_the_gateways_own(ready: Ready) -> None:
-    answer = httpx.get(ready.gateway.url + "/health")
+    answer = get(ready.gateway.url + "/health")
     assert (answer.status_code, answer.json()) == (200, {"status": "ready"})
-    assert refusal(httpx.post(ready.gateway.url + "/health")) == (405, "method_not_supported")
+    assert refusal(post(ready.gateway.url + "/health")) == (405, "method_not_supported")
     assert ready.engine.seen == []
 
 
@@ -208,7 +219,7 @@ def test_the_log_has_the_name_of_the_key_and_never_a_key(ready: Ready) -> None:
     with ready.gateway.client(BOB_KEY) as client:
         client.post(CHAT + "?secret=1", json=chat(), headers={"X-Request-Id": "logged-1"})
     stranger = {"X-Request-Id": "logged-2", "Authorization": "Bearer nobody-knows"}
-    httpx.get(ready.gateway.url + '/no"where', headers=stranger)
+    get(ready.gateway.url + '/no"where', headers=stranger)
     until(lambda: {"logged-1", "logged-2"} <= {line["id"] for line in ready.gateway.records()}, "both are logged")
     lines = {line["id"]: line for line in ready.gateway.records()}
     good, bad = lines["logged-1"], lines["logged-2"]
@@ -232,6 +243,6 @@ def test_secrets_show_in_neither_the_argv_nor_the_environment(ready: Ready) -> N
 
 def test_metrics_are_prometheus_on_loopback(ready: Ready) -> None:
     port = ready.gateway.spec.stats_port
-    text = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+    text = get(f"http://127.0.0.1:{port}/metrics").text
     assert 'haproxy_server_status{proxy="engines",server="rank0",state="UP"} 1' in text
-    assert httpx.get(f"http://127.0.0.1:{port}/").status_code == 404
+    assert get(f"http://127.0.0.1:{port}/").status_code == 404
