@@ -8,7 +8,7 @@ TAIL_LINES = 800
 """How far back a log is read: an engine's death takes a few hundred lines, old troubles lie further up."""
 
 _SPECIFIC = re.compile(
-    r"(?:^|[\s\])|:])((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Exhausted)(?:\(\w+\))?:\s+\S.*"
+    r"(?:^|[\s\])|:])((?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*)?(?:Error|Exception|Exit|Exhausted)(?:\(\w+\))?:\s+\S.*"
     r"|CUDA (?:driver )?error:?\s.*|NCCL error.*|ncclUnhandled\w+.*|ncclSystemError.*"
     r"|(?:[\w./ -]+: )?error: \S.*|fatal: \S.*|Fatal Python error: .*|terminate called .*"
     r"|[Nn]o space left on device.*|[Ss]egmentation fault.*|[Oo]ut of memory.*)"

@@ -117,7 +117,7 @@ def _hold(plan: RankFile, gang: Gang, seen: Seen) -> str:
             return f"waiting for {who}: {view.saw or 'its next answer'}"
         at_rest = view.status.state in AT_REST and not view.status.processes
         if not at_rest and seen.now - gang.since <= plan.policy.stop_grace_s + CONFIRM_S:
-            return f"waiting for {who} to have nothing running: {view.status.state}, {view.status.doing}"
+            return f"waiting for {who} to have nothing running: {_describe(view)}"
     return ""
 
 
@@ -176,11 +176,11 @@ def _same_attempt(leader: PeerView, attempt: int) -> bool:
 
 
 def _describe(view: PeerView) -> str:
+    """A peer in words; cut short, since what it does may be to wait for us."""
     if view.status is None:
         return view.saw
-    return f"{view.status.state} in attempt {view.status.attempt}" + (
-        f", {view.status.doing}" if view.status.doing else ""
-    )
+    doing = f", {view.status.doing[:200]}" if view.status.doing else ""
+    return f"{view.status.state} in attempt {view.status.attempt}{doing}"
 
 
 # ---- shared by all ranks

@@ -16,6 +16,7 @@ from orchestrator.agent.probe import Answer, Counters, Look, Probe, answered, lo
 from orchestrator.plan.rankfile import Service
 
 LOOK_EVERY_S = 1.0
+FIRST_LOOKS_EVERY_S = 0.25
 LOOK_TIMEOUT_S = 10.0
 COUNTER_SETTLES_S = 3.0
 _GENERATED = "vllm:generation_tokens_total"
@@ -145,7 +146,7 @@ class Prober:
             if attempt:
                 look = engine.look()
                 self._update(attempt, lambda probe, look=look: looked(probe, look))  # type: ignore[misc]
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(LOOK_EVERY_S if self.probe.proof else FIRST_LOOKS_EVERY_S)
 
     def _canary_on(self) -> None:
         engine = Engine(self.service, self.service.completion_deadline_s)

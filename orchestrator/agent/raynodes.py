@@ -7,17 +7,19 @@ before the public API, because a driver makes the raylet start a worker; not eve
 from __future__ import annotations
 
 import importlib
+import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
 
 TIMEOUT_S = 5.0
+LIMIT_S = 60
 
 
-def missing(expected: Sequence[str], gpus_each: float, seen: Mapping[str, float]) -> str:
+def missing(expected: Sequence[str], gpus_each: float, seen: Mapping[str, float], or_more: bool = False) -> str:
     """Nothing when exactly the expected addresses are there with their GPUs, else one line on what is not.
 
-    Pure: ``seen`` maps the address of a node that is alive to its GPU count.
+    ``or_more`` allows other addresses beside them. Pure: ``seen`` maps a live node's address to its GPU count.
     """
     wrong = [f"{address}: not joined" for address in expected if address not in seen]
     wrong += [
@@ -25,7 +27,7 @@ def missing(expected: Sequence[str], gpus_each: float, seen: Mapping[str, float]
         for address in expected
         if address in seen and seen[address] != gpus_each
     ]
-    unexpected = [address for address in seen if address not in expected]
+    unexpected = [address for address in seen if address not in expected and not or_more]
     if not wrong and not unexpected:
         return ""
     known = ", ".join(f"{address} ({seen[address]:g} GPU)" for address in expected if address in seen)
@@ -54,12 +56,15 @@ def _sum(rows: object) -> dict[str, float]:
     return found
 
 
-def ray_nodes(address: str, expected: Sequence[str], gpus_each: float) -> int:
+def ray_nodes(address: str, expected: Sequence[str], gpus_each: float, *, or_more: bool = False) -> int:
     """0 when exactly the planned nodes are there; else one line that says what is seen, and 1."""
     host, _, port = address.rpartition(":")
+    # Ray's client can wait in native code, where no Python deadline reaches: then this process just ends.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(LIMIT_S)
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=TIMEOUT_S).close()
-        line = missing(expected, gpus_each, alive_nodes(address))
+        line = missing(expected, gpus_each, alive_nodes(address), or_more)
     except OSError as error:
         line = f"waiting for Ray at {address}: {error.strerror or error}"
     except Exception as error:  # Ray's own errors differ by version; whatever it is, it is what was seen

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from orchestrator.agent.proctree import Proc, descendants, look, table
 from orchestrator.plan.rankfile import Step
 
 MARK = "SPARKCTL_STATE_DIR"
@@ -65,6 +67,37 @@ def tail(log: Path, limit: int = TAIL_BYTES) -> str:
             return file.read().decode(errors="replace")
     except OSError:
         return ""
+
+
+class Children:
+    """Processes that a daemon keeps and does not watch itself: once seen below it, the end of one is news.
+
+    Known by name, as the kernel shows it: the first 15 bytes of the program's file name.
+    """
+
+    def __init__(self, daemon: int, names: tuple[str, ...]) -> None:
+        self.daemon, self.names = daemon, names
+        self.seen: dict[str, Proc] = {}
+
+    def ended(self) -> str:
+        """Which of them has ended, in words, or nothing."""
+        for name, noted in self.seen.items():
+            now = look(noted.pid)
+            if now is None or now.zombie or now.start_ticks != noted.start_ticks:
+                return f"lost its {name} (pid {noted.pid})"
+        if len(self.seen) < len(self.names):
+            procs = table()
+            for pid in descendants([self.daemon], procs):
+                if procs[pid].name in self.names and not procs[pid].zombie:
+                    self.seen.setdefault(procs[pid].name, procs[pid])
+        return ""
+
+
+def empty(scratch: str) -> None:
+    """Make a directory anew, for its owner alone. Raises ``OSError``, also where something else lies there."""
+    if os.path.lexists(scratch):
+        shutil.rmtree(scratch)
+    Path(scratch).mkdir(mode=0o700, parents=True)
 
 
 class Echo:

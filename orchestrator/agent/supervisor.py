@@ -15,7 +15,7 @@ from pathlib import Path
 
 from orchestrator.agent.fatal import first_fatal, last_line
 from orchestrator.agent.proctree import become_subreaper, descendants, living, marked, send, table
-from orchestrator.agent.steps import MARK, Echo, connects, ending, launch, tail
+from orchestrator.agent.steps import MARK, Children, Echo, connects, empty, ending, launch, tail
 from orchestrator.agent.views import Own
 from orchestrator.plan.rankfile import RankFile, Step
 
@@ -34,6 +34,7 @@ class Supervisor:
         self.attempt = 0
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+        self._kept: dict[str, Children] = {}
         self._until: subprocess.Popen[bytes] | None = None
         self._echoes: list[Echo] = []
         self._index, self._step_since, self._next_try = 0, 0.0, 0.0
@@ -45,12 +46,14 @@ class Supervisor:
     def start(self, attempt: int, now: float) -> None:
         """Begin the sequence of this attempt; there must be nothing left of another."""
         self.attempt, self.own, self.doing = attempt, Own("steps"), ""
-        self._daemons, self._until, self._echoes, self._index = {}, None, [], 0
+        self._daemons, self._kept, self._until, self._echoes, self._index = {}, {}, None, [], 0
         self._step_since = self._next_try = now
         try:
             self._directory().mkdir(parents=True, exist_ok=True)
+            if self.plan.scratch:
+                empty(self.plan.scratch)
         except OSError as error:
-            self.own = Own("failed", f"cannot keep logs: {error}")
+            self.own = Own("failed", f"cannot make its directories: {error}")
         self._forget_old_logs()
 
     def kill(self, now: float) -> None:
@@ -134,6 +137,8 @@ class Supervisor:
         self._children[child.pid] = child
         if step.kind == "daemon":
             self._daemons[step.name] = child
+            if step.children:
+                self._kept[step.name] = Children(child.pid, step.children)
         return child
 
     def _watch(self) -> None:
@@ -141,6 +146,10 @@ class Supervisor:
             child = self._daemons.get(step.name)
             if child is not None and child.returncode is not None:
                 self._fail(step, ending(child.returncode))
+                return
+            lost = self._kept[step.name].ended() if step.name in self._kept else ""
+            if lost:
+                self._fail(step, lost)
                 return
 
     def _fail(self, step: Step, reason: str) -> None:

@@ -11,8 +11,8 @@ from typing import Literal
 
 from orchestrator.plan.rankfile import RankState, RankStatus
 
-FRESH_S = 10.0
-"""An answer younger than this is the present; several polls may be lost within it."""
+FRESH_S = 6.0
+"""An answer younger than this is the present; a poll or two may be lost within it."""
 
 LIVE: tuple[RankState, ...] = ("starting", "running")
 AT_REST: tuple[RankState, ...] = ("waiting", "failed")

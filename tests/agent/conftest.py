@@ -20,8 +20,8 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def gang_of(archive: Path, tmp_path: Path) -> Iterator[Callable[..., LocalGang]]:
     made: list[LocalGang] = []
 
-    def make(ranks: int = 2, **settings: object) -> LocalGang:
-        made.append(LocalGang(archive, tmp_path, ranks, **settings))  # type: ignore[arg-type]
+    def make(ranks: int = 2) -> LocalGang:
+        made.append(LocalGang(archive, tmp_path, ranks))
         return made[-1]
 
     yield make

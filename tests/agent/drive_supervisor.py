@@ -1,7 +1,7 @@
 """Carries out one rank file's attempts without an agent.
 
 In a process of its own, since a supervisor kills all it finds below itself. Prints a line of JSON for each new phase;
-``start N`` and ``kill`` come on standard input; ends when that does.
+``start N``, ``kill`` and ``say`` (the line again, after one more look) come on standard input; ends when that does.
 """
 
 import json
@@ -24,6 +24,8 @@ def main() -> None:
                 return
             if words[0] == "start":
                 supervisor.start(int(words[1]), time.monotonic())
+            elif words[0] == "say":
+                said = ""
             else:
                 supervisor.kill(time.monotonic())
         own = supervisor.poll(time.monotonic(), "")

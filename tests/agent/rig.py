@@ -15,11 +15,11 @@ import httpx
 from orchestrator.plan.rankfile import Peer, Policy, RankFile, RankStatus, Service, Step
 from tests.agent.fake_engine import CONTEXT_TOKENS
 
-DEADLINE_S = 30.0
+DEADLINE_S = 90.0
 ENGINE = Path(__file__).with_name("fake_engine.py")
 # A daemon as Ray is one: its child sits in a session of its own and does not end at SIGTERM.
 STUBBORN = "setsid sh -c 'trap \"\" TERM; while :; do sleep 0.2; done' & exec sleep 1000"
-FAST = Policy(backoff_s=(0.1,), unreachable_s=4.0, join_deadline_s=20.0, stop_grace_s=0.5)
+FAST = Policy(backoff_s=(0.1,), unreachable_s=60.0, join_deadline_s=60.0, stop_grace_s=0.5)
 
 
 def free_port(address: str = "127.0.0.1") -> int:
@@ -49,7 +49,7 @@ def pids_marked(text: str) -> dict[int, str]:
 class LocalGang:
     """Some ranks on 127.0.0.2, 127.0.0.3, …; rank 0 has a FakeEngine, every rank a stubborn daemon."""
 
-    def __init__(self, archive: Path, directory: Path, ranks: int = 2, policy: Policy = FAST) -> None:
+    def __init__(self, archive: Path, directory: Path, ranks: int = 2) -> None:
         self.archive, self.directory = archive, directory
         self.agents: dict[int, subprocess.Popen[bytes]] = {}
         self.token = "secret of this generation"
@@ -58,9 +58,9 @@ class LocalGang:
             (directory / name).write_text(content)
         addresses = [f"127.0.0.{rank + 2}" for rank in range(ranks)]
         peers = tuple(Peer(rank, f"node-{rank}", at, free_port(at)) for rank, at in enumerate(addresses))
-        self.plans = [self._plan(rank, peers, policy) for rank in range(ranks)]
+        self.plans = [self._plan(rank, peers) for rank in range(ranks)]
 
-    def _plan(self, rank: int, peers: tuple[Peer, ...], policy: Policy) -> RankFile:
+    def _plan(self, rank: int, peers: tuple[Peer, ...]) -> RankFile:
         port = free_port()
         stubborn = Step("node", "daemon", ("sh", "-c", STUBBORN))
         engine = (
@@ -88,10 +88,10 @@ class LocalGang:
                 context_tokens=CONTEXT_TOKENS,
                 engine_key_file=str(self.directory / "key"),
                 ready_deadline_s=DEADLINE_S,
-                completion_deadline_s=0.5,
+                completion_deadline_s=10.0,
                 canary_every_s=0.5,
             ),
-            policy=policy,
+            policy=FAST,
         )
 
     def start(self, *ranks: int, env: Mapping[str, str] | None = None) -> None:
@@ -144,7 +144,7 @@ class LocalGang:
             agent.send_signal(signal.SIGTERM)
         for agent in self.agents.values():
             try:
-                agent.wait(10)
+                agent.wait(30)
             except subprocess.TimeoutExpired:
                 agent.kill()
                 agent.wait()

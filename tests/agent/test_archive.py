@@ -90,3 +90,10 @@ def test_ray_nodes_says_when_nothing_listens(archive: Path) -> None:
 )
 def test_exactly_the_planned_nodes(seen: dict[str, float], line: str) -> None:
     assert missing(("10.0.0.1", "10.0.0.2"), 1.0, seen) == line
+
+
+def test_more_nodes_only_where_they_may_be() -> None:
+    seen = {"10.0.0.1": 1.0, "10.0.0.2": 1.0}
+    assert missing(("10.0.0.1",), 1.0, seen).endswith("unexpected 10.0.0.2")
+    assert missing(("10.0.0.1",), 1.0, seen, or_more=True) == ""
+    assert missing(("10.0.0.3",), 1.0, seen, or_more=True) == "waiting for 10.0.0.3: not joined; seen none of them"

@@ -26,6 +26,7 @@ CASES = {
         "usage: vllm\nvllm serve: error: unrecognized arguments: --x\n",
         "vllm serve: error: unrecognized arguments: --x",
     ),
+    "a bare exception": ("  x()\nException: The current node timed out.\n", "Exception: The current node timed out."),
     "CUDA": (
         "RuntimeError: CUDA error: an illegal memory access was encountered\n",
         "RuntimeError: CUDA error: an illegal memory access was encountered",

@@ -100,8 +100,8 @@ def test_rank_0_notes_who_joined_and_that_it_was_ready() -> None:
 
 HOLDS = {
     "never heard": (heard(None, saw="connection refused"), "waiting for rank 1 (b) at 10.0.0.2: connection refused"),
-    "stale": (heard(PEER, ago_s=11, saw="timed out"), "waiting for rank 1 (b) at 10.0.0.2: timed out"),
-    "not heard since the last attempt ended": (heard(status_of(1, "waiting", 3), ago_s=6), "its next answer"),
+    "stale": (heard(PEER, ago_s=7, saw="timed out"), "waiting for rank 1 (b) at 10.0.0.2: timed out"),
+    "not heard since the last attempt ended": (heard(status_of(1, "waiting", 3), ago_s=5.5), "its next answer"),
     "still running the old attempt": (heard(PEER), "to have nothing running: running"),
     "still killing": (heard(status_of(1, "failed", 3, processes={"raylet-5": 5})), "to have nothing running: failed"),
 }
@@ -224,7 +224,7 @@ FOLLOWER_IDLE = {
     "joins a new attempt": (WAITING, heard(status_of(0, "starting", 4)), "starting", Start(4)),
     "cannot join one it has lost": (WAITING, heard(LEADER), "failed", None),
     "cannot join one below its own": (replace(WAITING, attempt=7), heard(LEADER), "failed", None),
-    "does not join on an old answer": (WAITING, heard(status_of(0, "starting", 4), 11), "waiting", None),
+    "does not join on an old answer": (WAITING, heard(status_of(0, "starting", 4), 7), "waiting", None),
     "waits for a leader in backoff": (WAITING, heard(status_of(0, "backoff", 3)), "waiting", None),
     "stays failed while rank 0 has not seen it": (replace(WAITING, state="failed"), heard(LEADER), "failed", None),
     "is at rest once rank 0 has": (
@@ -248,7 +248,7 @@ def test_the_peers_step_waits_for_every_other_rank_in_this_attempt() -> None:
         ("running", 3, 1, ""),
         ("starting", 3, 1, "rank 1 (b): starting in attempt 3"),
         ("running", 2, 1, "rank 1 (b): running in attempt 2"),
-        ("running", 3, 11, "rank 1 (b): no answer"),
+        ("running", 3, 7, "rank 1 (b): no answer"),
     ):
         view = heard(status_of(1, state, attempt), ago_s)  # type: ignore[arg-type]
         assert peers_missing(plan_of(0), 3, {1: view}, NOW) == missing

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from orchestrator.plan.rankfile import Policy, Step
-from tests.agent.rig import STUBBORN, pids_marked
+from tests.agent.rig import STUBBORN, pids_marked, until
 from tests.agent.worlds import plan_of
 
 DRIVER = Path(__file__).with_name("drive_supervisor.py")
@@ -25,10 +25,11 @@ DEADLINE_S = 20.0
 class Driven:
     """A supervisor in its own process."""
 
-    def __init__(self, directory: Path, *steps: Step) -> None:
+    def __init__(self, directory: Path, *steps: Step, scratch: str = "") -> None:
         self.directory, self.mark = directory, f"SPARKCTL_STATE_DIR={directory}\0"
         path = directory / "rank.json"
-        plan = plan_of(0, peers=(), state_dir=str(directory), steps=steps, policy=Policy(stop_grace_s=0.3))
+        policy = Policy(stop_grace_s=0.3)
+        plan = plan_of(0, peers=(), state_dir=str(directory), steps=steps, policy=policy, scratch=scratch)
         path.write_text(plan.to_json())
         self.process = subprocess.Popen(
             (sys.executable, str(DRIVER), str(path)),
@@ -42,6 +43,11 @@ class Driven:
         assert self.process.stdin
         self.process.stdin.write(f"{words}\n".encode())
         self.process.stdin.flush()
+
+    def look_again(self) -> None:
+        self.last = {}
+        self.tell("say")
+        self.wait("up")
 
     def wait(self, phase: str, doing: str = "") -> dict[str, Any]:
         end = time.monotonic() + DEADLINE_S
@@ -67,8 +73,8 @@ def driven(tmp_path: Path) -> Iterator[list[Driven]]:
         one.close()
 
 
-def drive(driven: list[Driven], directory: Path, *steps: Step) -> Driven:
-    driven.append(Driven(directory, *steps))
+def drive(driven: list[Driven], directory: Path, *steps: Step, scratch: str = "") -> Driven:
+    driven.append(Driven(directory, *steps, scratch=scratch))
     driven[-1].wait("idle")
     driven[-1].tell("start 1")
     return driven[-1]
@@ -132,6 +138,34 @@ def test_a_step_that_fails_says_why(driven: list[Driven], tmp_path: Path, step: 
     rank.tell("kill")
     rank.wait("idle")
     assert not pids_marked(rank.mark)
+
+
+def test_the_end_of_a_child_that_its_daemon_does_not_watch(driven: list[Driven], tmp_path: Path) -> None:
+    (tmp_path / "raylet").symlink_to("/bin/sleep")
+    careless = ("sh", "-c", f"{tmp_path}/raylet 1000 & wait; exec sleep 1000")
+    rank = drive(driven, tmp_path, Step("ray", "daemon", careless, children=("raylet",)))
+    rank.wait("up")
+    until(lambda: f"{tmp_path}/raylet 1000 " in pids_marked(rank.mark).values(), "the child runs")
+    rank.look_again()
+    raylet = next(pid for pid, words in pids_marked(rank.mark).items() if words.startswith(f"{tmp_path}/raylet"))
+    os.kill(raylet, signal.SIGTERM)
+    assert rank.wait("failed")["reason"].startswith(f"step ray lost its raylet (pid {raylet})")
+
+
+def test_every_attempt_gets_its_scratch_empty_and_to_itself(driven: list[Driven], tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    (scratch / "old").touch()
+    rank = drive(driven, tmp_path, Step("vllm", "daemon", ("sleep", "1000")), scratch=str(scratch))
+    rank.wait("up")
+    assert (scratch.stat().st_mode & 0o777, list(scratch.iterdir())) == (0o700, [])
+    rank.tell("kill")
+    rank.wait("idle")
+    scratch.rmdir()
+    scratch.symlink_to(tmp_path)
+    rank.tell("start 2")
+    assert rank.wait("failed")["reason"].startswith("cannot make its directories: ")
+    assert (tmp_path / "rank.json").exists(), "what the link points at is not ours to empty"
 
 
 DETACHED = "(setsid sh -c 'trap \"\" TERM; exec sleep 1000' &) ; (sh -c 'exec sleep 1000' &) ; exec sleep 1000"
