@@ -137,6 +137,7 @@ def _rank_file(resolved: Resolved, seats: tuple[Seat, ...], index: int, number: 
         check_port=profile.ports.check,
         state_dir=here.directory,
         agent_token_file=f"{here.directory}/agent.token",
+        scratch=here.scratch,
         steps=serve.steps(resolved, seats, index),
         service=Service(
             base_url=f"http://{seats[0].address}:{profile.ports.engine}",
@@ -172,7 +173,7 @@ def _unit(resolved: Resolved, here: Seat, number: tuple[int, str]) -> Unit:
         env=env,
         mounts=(),
         directory=here.directory_host,
-        scratch=here.scratch,
+        scratch=here.scratch if resolved.profile.runtime == "process" else "",
     )
     image = resolved.stack.image
     if resolved.profile.runtime != "docker" or image is None:

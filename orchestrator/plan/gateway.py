@@ -10,12 +10,9 @@ it stays open only while ``GET /ready`` on the same agent answers 200.
 
 from __future__ import annotations
 
-import ipaddress
-import re
-from dataclasses import dataclass
-
 from orchestrator.plan.gateway_answers import OWN_ERRORS, Answers
 from orchestrator.plan.gateway_keys import ENGINE_FILE, KEYS_FILE, engine_map, key_hash, keys_map, map_changes
+from orchestrator.plan.gateway_spec import Backend, GatewaySpec, address, check, endpoint
 
 __all__ = [
     "CONFIG_FILE",
@@ -56,8 +53,6 @@ UNSIZED_BODY_MAX_BYTES = 65536
 HEADERS_MAX_BYTES = 16384
 URL_MAX_BYTES = 8192
 
-SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-
 
 LOG_FIELDS = (
     ("at", "%Ts.%ms"),
@@ -79,44 +74,6 @@ LOG_FIELDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Backend:
-    """One replica: its engine at ``host:port``, and its agent at ``agent_host``.
-
-    ``check_port`` answers HAProxy's agent-check with one line; ``ready_port`` answers ``GET /ready``.
-    """
-
-    name: str
-    host: str
-    port: int
-    agent_host: str
-    check_port: int
-    ready_port: int
-
-
-@dataclass(frozen=True, slots=True)
-class GatewaySpec:
-    """Where clients come in and what stands behind. Addresses are IP addresses; names would need a resolver.
-
-    ``idle_timeout_s`` is how long an engine may say nothing before a request is given up: the whole generation of a
-    request that does not stream. ``client_stall_s`` is how long a client may neither go on sending its body nor go on
-    reading. ``request_timeout_s`` is how long it may take for the head, and for a whole body of unknown length.
-    ``stats_port`` is Prometheus on loopback, None for no metrics.
-    """
-
-    bind_address: str
-    bind_port: int
-    backends: tuple[Backend, ...]
-    stats_port: int | None
-    max_body_bytes: int
-    retry_after_s: int = 10
-    idle_timeout_s: int = 7200
-    client_stall_s: int = 300
-    request_timeout_s: int = 10
-    max_connections: int = 1024
-    threads: int = 2
-
-
 def files(spec: GatewaySpec) -> dict[str, str]:
     """File name -> text of everything but the secrets; equal specs give equal bytes. ``haproxy.cfg`` names the others.
 
@@ -127,7 +84,7 @@ def files(spec: GatewaySpec) -> dict[str, str]:
 
 
 def _config(spec: GatewaySpec) -> str:
-    _check(spec)
+    check(spec)
     sections = [_global(spec), _defaults(spec), _api(spec), _engines(spec)]
     if spec.stats_port is not None:
         sections.append(_metrics(spec.stats_port))
@@ -194,7 +151,7 @@ def _api(spec: GatewaySpec) -> list[str]:
     request_id = "^[A-Za-z0-9._:-]{1,128}$"
     return [
         "frontend api",
-        f"bind {_endpoint(spec.bind_address, spec.bind_port)} proto h1",
+        f"bind {endpoint(spec.bind_address, spec.bind_port)} proto h1",
         f"log-format '{_log_format()}'",
         f"acl named req.fhdr(x-request-id) -m reg {request_id}",
         "http-request set-var(txn.request_id) req.fhdr(x-request-id) if named",
@@ -254,9 +211,9 @@ def _engines(spec: GatewaySpec) -> list[str]:
 
 def _server(backend: Backend) -> str:
     return (
-        f"server {backend.name} {_endpoint(backend.host, backend.port)}"
-        f" addr {_address(backend.agent_host)} port {backend.ready_port}"
-        f" agent-addr {_address(backend.agent_host)} agent-port {backend.check_port} disabled"
+        f"server {backend.name} {endpoint(backend.host, backend.port)}"
+        f" addr {address(backend.agent_host)} port {backend.ready_port}"
+        f" agent-addr {address(backend.agent_host)} agent-port {backend.check_port} disabled"
     )
 
 
@@ -278,42 +235,3 @@ def _log_format() -> str:
 def _answers(spec: GatewaySpec) -> Answers:
     unsized = min(UNSIZED_BODY_MAX_BYTES, spec.max_body_bytes)
     return Answers(spec.max_body_bytes, unsized, spec.retry_after_s)
-
-
-def _address(text: str) -> str:
-    """``text`` as HAProxy writes an address; IPv6 in brackets, so that a port can follow."""
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        raise ValueError(f"gateway address: should be an IP address, found {text!r}") from None
-    return f"[{address.compressed}]" if address.version == 6 else address.compressed
-
-
-def _endpoint(host: str, port: int) -> str:
-    return f"{_address(host)}:{port}"
-
-
-def _check(spec: GatewaySpec) -> None:
-    ports = [spec.bind_port, *([] if spec.stats_port is None else [spec.stats_port])]
-    for backend in spec.backends:
-        ports += [backend.port, backend.check_port, backend.ready_port]
-        if not SERVER_NAME.fullmatch(backend.name):
-            raise ValueError(f"backend name: should be letters, digits or ._-, found {backend.name!r}")
-    for port in ports:
-        if not 1 <= port <= 65535:
-            raise ValueError(f"gateway port: should be 1 to 65535, found {port}")
-    names = [backend.name for backend in spec.backends]
-    if not names or len(set(names)) != len(names):
-        raise ValueError(f"gateway backends: should be at least one, each with its own name, found {names}")
-    limits = (
-        "max_body_bytes",
-        "retry_after_s",
-        "idle_timeout_s",
-        "client_stall_s",
-        "request_timeout_s",
-        "max_connections",
-        "threads",
-    )
-    for limit in limits:
-        if getattr(spec, limit) < 1:
-            raise ValueError(f"gateway {limit}: should be at least 1, found {getattr(spec, limit)}")

@@ -27,7 +27,8 @@ def progress(status: RankStatus) -> str:
     """One line on a gang that is not ready yet."""
     closed = [f"{gate.name} ({gate.saw})" for gate in status.gates if gate.open is not True]
     waits = f"; closed: {closed[0]}" if status.state == "running" and closed else ""
-    failed = f"; attempt {status.history[-1].attempt} failed: {status.history[-1].reason}" if status.history else ""
+    last = status.history[-1] if status.history else None
+    failed = f" (attempt {last.attempt} failed: {last.reason})" if last and last.reason not in status.doing else ""
     return f"attempt {status.attempt} {status.state}: {status.doing}{waits}{failed}"
 
 

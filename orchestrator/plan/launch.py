@@ -46,8 +46,7 @@ class Container:
 class Unit:
     """One thing that runs on a node: a container, or with ``container`` None a detached process.
 
-    ``directory`` is on the node and belongs to this unit alone, and so does ``scratch`` (empty: none), which is a short
-    path because Ray puts unix sockets below it. ``name`` is unique on the node.
+    ``directory`` is on the node and belongs to this unit alone, and so does ``scratch`` (empty: none on the node). ``name`` is unique on the node.
     """
 
     name: str

@@ -16,6 +16,7 @@ PER_NODE = (
     "NCCL_SOCKET_IFNAME",
     "OMPI_MCA_btl_tcp_if_include",
     "RAY_AUTH_TOKEN_PATH",
+    "TMPDIR",
     "TP_SOCKET_IFNAME",
     "UCX_NET_DEVICES",
     "VLLM_API_KEY",

@@ -101,17 +101,17 @@ def _files(plan: LaunchPlan, baggage: Baggage) -> tuple[Action, ...]:
     found: list[Action] = []
     for node in dict.fromkeys((*plan.nodes, plan.gateway.node)):
         stored = f"{plan.state[node]}/g{plan.generation}/plan.json"
-        found.append(Put(node, stored, plan.canonical().encode(), "the plan"))
+        found.append(Put(node, stored, plan.canonical().encode()))
     for rank in plan.ranks:
         path = f"{plan.state[rank.node]}/agent/{plan.agent_sha256}.pyz"
-        found.append(Put(rank.node, path, baggage.agent, "agent", mode=0o644))
+        found.append(Put(rank.node, path, baggage.agent, mode=0o644))
         rank_file = rank.rank_file.to_json().encode()
-        found.append(Put(rank.node, f"{rank.unit.directory}/rank.json", rank_file, f"rank file of rank {rank.rank}"))
+        found.append(Put(rank.node, f"{rank.unit.directory}/rank.json", rank_file, says=f"files of rank {rank.rank}"))
     owners: tuple[Rank | Gateway, ...] = (*plan.ranks, plan.gateway)
     for owner in owners:
-        found += [Put(owner.node, file.path, file.text.encode(), file.path, file.mode) for file in owner.files]
+        found += [Put(owner.node, file.path, file.text.encode(), mode=file.mode) for file in owner.files]
         for file in owner.secrets:
-            found.append(Put(owner.node, file.path, baggage.secrets[file.name], file.name, secret=True))
+            found.append(Put(owner.node, file.path, baggage.secrets[file.name], secret=True))
     return tuple(found)
 
 

@@ -38,6 +38,9 @@ class Step:
     - ``tcp``: wait until ``host:port`` accepts a connection.
     - ``peers``: wait until every other rank reports ``running`` in the same attempt.
 
+    ``children`` names processes that a daemon keeps and does not watch itself (a raylet that is asked to end leaves
+    ``ray start --block`` waiting for ever): once seen below it, the end of one is the end of the attempt.
+
     ``secret_env`` maps a variable to the 0600 file whose content becomes its value, read when the step starts:
     so a secret is never in an argv, a rank file or the container's own environment.
     """
@@ -47,6 +50,7 @@ class Step:
     argv: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     secret_env: Mapping[str, str] = field(default_factory=dict)
+    children: tuple[str, ...] = ()
     host: str = ""
     port: int = 0
     deadline_s: float = 300.0
@@ -81,7 +85,10 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class RankFile:
-    """One rank of one generation. Paths are as the agent sees them (inside the container where there is one)."""
+    """One rank of one generation. Paths are as the agent sees them (inside the container where there is one).
+
+    ``scratch`` is a short directory that every attempt gets empty: temporary files and unix sockets go there.
+    """
 
     deployment: str
     generation: int
@@ -98,6 +105,7 @@ class RankFile:
     steps: tuple[Step, ...]
     service: Service
     policy: Policy = Policy()
+    scratch: str = ""
     pins: Mapping[str, str] = field(default_factory=dict)
     schema: int = SCHEMA
 
@@ -113,7 +121,10 @@ class RankFile:
             if raw.get("schema") != SCHEMA:
                 raise ValueError(f"rank file schema {raw.get('schema')!r}, this agent reads {SCHEMA}")
             raw["peers"] = tuple(Peer(**peer) for peer in raw["peers"])
-            raw["steps"] = tuple(Step(**{**step, "argv": tuple(step["argv"])}) for step in raw["steps"])
+            raw["steps"] = tuple(
+                Step(**{**step, "argv": tuple(step["argv"]), "children": tuple(step["children"])})
+                for step in raw["steps"]
+            )
             raw["service"] = Service(**raw["service"])
             policy = raw["policy"]
             raw["policy"] = Policy(**{**policy, "backoff_s": tuple(policy["backoff_s"])})

@@ -69,7 +69,7 @@ def seat(resolved: Resolved, rank: int, facts: NodeFacts, numbers: tuple[int, st
         model=f"/models/{resolved.model.name}" if docker else model_host,
         python=python,
         bin="" if docker or "/" not in python else python.rpartition("/")[0] + "/",
-        scratch="" if docker else f"/tmp/sparkctl-{facts.uid}-{_short(state)}-{rank}",  # noqa: S108 -- see Unit.scratch
+        scratch=f"/tmp/sparkctl-{rank}" if docker else f"/tmp/sparkctl-{facts.uid}-{_short(state)}-{rank}",  # noqa: S108
     )
 
 

@@ -34,7 +34,7 @@ def files(resolved: Resolved, seat: Seat) -> dict[str, str]:
 
 def environment(resolved: Resolved, seat: Seat) -> dict[str, str]:
     """Variables that the executor needs on every rank, set before anything starts."""
-    found = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
+    found = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1", "TMPDIR": seat.scratch}
     if resolved.executor == "ray":
         found |= {
             "RAY_AUTH_MODE": "token",
@@ -74,7 +74,6 @@ def _ray(resolved: Resolved, seats: tuple[Seat, ...], rank: int) -> tuple[Step, 
     seat, head = seats[rank], seats[0]
     port = resolved.profile.ports.ray
     offers = resolved.profile.ray
-    scratch = (f"--temp-dir={seat.scratch}",) if seat.scratch else ()
     memory = () if offers.memory_bytes is None else (f"--memory={offers.memory_bytes}",)
     common = (
         f"--node-ip-address={seat.address}",
@@ -83,23 +82,32 @@ def _ray(resolved: Resolved, seats: tuple[Seat, ...], rank: int) -> tuple[Step, 
         *memory,
         f"--object-store-memory={offers.object_store_bytes}",
         "--disable-usage-stats",
-        *scratch,
+        f"--temp-dir={seat.scratch}",
     )
     deadline_s = resolved.profile.readiness.join_deadline_s
     start = (f"{seat.bin}ray", "start", "--block")
+    look = (seat.python, seat.agent, "ray-nodes", "--address", f"{head.address}:{port}", "--gpus-each", "1")
     if rank > 0:
+        # `ray start` gives up when the head's server answers before the head itself is a node: so that is waited for.
+        join = (*start, f"--address={head.address}:{port}", *common)
         return (
-            Step("ray-head", "tcp", host=head.address, port=port, deadline_s=deadline_s),
-            Step("ray", "daemon", argv=(*start, f"--address={head.address}:{port}", *common)),
+            Step("ray-port", "tcp", host=head.address, port=port, deadline_s=deadline_s),
+            _until("ray-head", (*look, "--expect", head.address, "--or-more"), deadline_s),
+            Step("ray", "daemon", argv=join, children=("raylet",)),
         )
+    lead = (*start, "--head", f"--port={port}", f"--ray-client-server-port={resolved.profile.ports.ray_client}")
     expect = ",".join(each.address for each in seats)
-    nodes = (seat.python, seat.agent, "ray-nodes", "--address", f"{head.address}:{port}", "--expect", expect)
     return (
-        Step("ray", "daemon", argv=(*start, "--head", f"--port={port}", "--include-dashboard=false", *common)),
-        Step("ray-up", "tcp", host=seat.address, port=port, deadline_s=deadline_s),
-        Step("ray-nodes", "until", argv=(*nodes, "--gpus-each", "1"), deadline_s=deadline_s, every_s=1.0),
+        Step("ray", "daemon", argv=(*lead, "--include-dashboard=false", *common), children=("raylet", "gcs_server")),
+        Step("ray-port", "tcp", host=seat.address, port=port, deadline_s=deadline_s),
+        _until("ray-nodes", (*look, "--expect", expect), deadline_s),
         _engine(resolved, seat, ()),
     )
+
+
+def _until(name: str, argv: tuple[str, ...], deadline_s: float) -> Step:
+    """Each look costs most of a second of a core, because it imports Ray: so they come two seconds apart."""
+    return Step(name, "until", argv=argv, deadline_s=deadline_s, every_s=2.0)
 
 
 def _mp(resolved: Resolved, seats: tuple[Seat, ...], rank: int) -> tuple[Step, ...]:

@@ -51,13 +51,17 @@ class Bits(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Hands:
-    """What an execution works with. ``generation`` is stamped on every event; ``judges`` are named by ``Await``."""
+    """What an execution works with. ``generation`` is stamped on every event; ``judges`` are named by ``Await``.
+
+    ``on_failure`` is called once, before anything is taken back: the moment at which evidence still exists.
+    """
 
     seats: Mapping[str, Transport]
     bits: Bits
     judges: Mapping[str, Judge]
     sink: Callable[[Event], None]
     generation: int = 0
+    on_failure: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,8 @@ class _Execution:
             begun.append(phase)
             ended = self._forward(phase)
             if ended:
+                if ended.kind == "failed":
+                    self._hands.on_failure()
                 return self._take_back(begun, ended)
         return Outcome("ok")
 

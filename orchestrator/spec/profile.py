@@ -101,6 +101,7 @@ class Ports(Spec):
     check: Port = 7071
     gateway_metrics: Port = 7072
     ray: Port = 6379
+    ray_client: Port = 10001
     rendezvous: Port = 25000
 
 

@@ -94,9 +94,10 @@ def choose(catalog: Catalog, ask: Ask, *, may_assume: bool) -> Chosen:
 
 
 def _cluster(catalog: Catalog, profile: Profile, *, may_assume: bool) -> tuple[Cluster, str, bool]:
-    if profile.runtime == "process":
-        return EMBEDDED, "this machine (two loopback nodes)", False
     cluster = catalog.cluster()
+    if profile.runtime == "process":
+        own = cluster is not None and cluster.topology == "loopback"
+        return (cluster if own and cluster else EMBEDDED), "this machine (loopback nodes)", False
     if cluster is not None:
         return cluster, f"cluster {cluster.name}", False
     if may_assume:
@@ -111,7 +112,7 @@ def clusters(catalog: Catalog) -> tuple[Cluster, ...]:
     """Where deployments may be: this machine's own, and the operator's cluster if there is one."""
     try:
         cluster = catalog.cluster()
-        return (EMBEDDED,) if cluster is None else (cluster, EMBEDDED)
+        return (cluster or EMBEDDED,) if cluster is None or cluster.topology == "loopback" else (cluster, EMBEDDED)
     except SpecError as error:
         raise UsageError(*(str(problem) for problem in error.problems)) from None
 

@@ -1,0 +1,55 @@
+"""``sparkctl up PROFILE``."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.cli.options import as_json, ask, catalog, wish
+
+if TYPE_CHECKING:
+    from orchestrator.verbs.up import Finished
+
+
+@click.command("up", short_help="Start a profile, or bring it up to date, and wait until it answers")
+@wish
+@as_json
+@click.option("--plan", "plan_file", type=click.Path(exists=True, dir_okay=False), help="Carry out this stored plan.")
+@click.pass_context
+def command(ctx: click.Context, /, as_json: bool, plan_file: str | None, **values: Any) -> None:
+    """Start PROFILE, or bring what runs up to date, and wait until it really answers. Does nothing if nothing changed.
+
+    Ctrl-C undoes what was begun. The service itself runs on the nodes and needs neither this command nor this machine.
+    """
+    from orchestrator.cli.progress import shown
+    from orchestrator.verbs.up import Request, up
+
+    request = Request(ask(values), Path(plan_file) if plan_file else None)
+    with shown(quiet=as_json) as sink:
+        finished = up(catalog(ctx), request, sink, threading.Event())
+    if as_json:
+        click.echo(json.dumps(_value(finished), indent=2))
+        return
+    plan = finished.plan
+    did = f"ready in {finished.took_s:.1f} s" if finished.changed else "no changes"
+    click.echo(f"{click.style(plan.deployment, bold=True)}: {did} (generation {plan.generation})")
+    click.echo(f"  endpoint  {plan.gateway.endpoint}   model  {plan.served_name}")
+    click.echo(f"  API key   in {finished.key_path}")
+
+
+def _value(finished: Finished) -> dict[str, Any]:
+    plan = finished.plan
+    return {
+        "deployment": plan.deployment,
+        "changed": finished.changed,
+        "generation": plan.generation,
+        "plan": plan.digest,
+        "endpoint": plan.gateway.endpoint,
+        "model": plan.served_name,
+        "key_file": str(finished.key_path),
+        "took_s": round(finished.took_s, 3),
+    }

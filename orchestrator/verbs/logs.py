@@ -1,0 +1,78 @@
+"""``logs``: the output of every rank, merged, each line with its node. Read-only; ending it ends nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Event as Flag
+
+from orchestrator.plan import runtime
+from orchestrator.plan.launch import Unit
+from orchestrator.run.catalog import Catalog
+from orchestrator.run.transport import Cancelled, NodeError, Transport
+from orchestrator.verbs import world
+from orchestrator.verbs.errors import UsageError
+from orchestrator.verbs.running import running
+from orchestrator.verbs.sitting import sitting
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of output. ``rank`` is a number, or "gateway"."""
+
+    node: str
+    rank: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Which:
+    """Whose output, how much of it, and whether to stay for more."""
+
+    name: str
+    rank: str | None = None
+    lines: int = 100
+    follow: bool = False
+
+
+def logs(catalog: Catalog, which: Which, show: Callable[[Line], None], stop: Flag) -> None:
+    """Hand every line to ``show`` as it comes, from all ranks at once. Raises ``UsageError`` for an unknown name."""
+    for cluster in world.clusters(catalog):
+        with sitting(world.seats(cluster.nodes)) as seats:
+            now = running(world.gather(seats, which.name).facts, which.name)
+            if now.plan is None:
+                continue
+            units = [unit for unit in now.plan.units if which.rank in (None, unit.rank)]
+            if not units:
+                ranks = ", ".join(unit.rank for unit in now.plan.units)
+                raise UsageError(f"--rank: should be one of {ranks}, found {which.rank}")
+            _read_all(units, seats, which, (show, stop))
+            return
+    raise UsageError(f"no deployment {which.name} is recorded on any node", remedy="sparkctl status")
+
+
+def _read_all(
+    units: list[Unit], seats: dict[str, Transport], which: Which, out: tuple[Callable[[Line], None], Flag]
+) -> None:
+    show, stop = out
+
+    def read(unit: Unit) -> None:
+        argv = runtime.logs(unit, follow=which.follow, lines=which.lines)
+        try:
+            seats[unit.node].follow(argv, lambda text: show(Line(unit.node, unit.rank, text)), stop.is_set)
+        except Cancelled:
+            return
+        except NodeError as error:
+            show(Line(unit.node, unit.rank, f"(no more output: {error.what})"))
+
+    with ThreadPoolExecutor(max_workers=len(units)) as pool:
+        jobs = [pool.submit(read, unit) for unit in units]
+        try:
+            while not all(job.done() for job in jobs):
+                stop.wait(0.2)
+        except KeyboardInterrupt:
+            stop.set()
+            for transport in seats.values():
+                transport.cancel()
+            raise

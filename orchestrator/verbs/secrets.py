@@ -1,0 +1,54 @@
+"""Keys: made here, carried to 0600 files on the nodes, and in no plan, argv, label or log."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+from orchestrator.plan import gateway
+from orchestrator.plan.launch import LaunchPlan
+from orchestrator.run.transport import Transport
+
+
+def client_key_path(deployment: str) -> Path:
+    """Where the operator's own key for a deployment lies on the operator's machine (0600)."""
+    root = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return root / "sparkctl" / "keys" / deployment
+
+
+def client_key(deployment: str) -> str:
+    """The operator's key; made on first use and kept, so that clients survive a ``down`` and an ``up``."""
+    path = client_key_path(deployment)
+    if path.is_file():
+        return path.read_text(encoding="utf-8").strip()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    key = f"sk-sparkctl-{secrets.token_urlsafe(32)}"
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(key + "\n")
+    return key
+
+
+def for_generation(plan: LaunchPlan, known_keys: str) -> Mapping[str, bytes]:
+    """Every secret of one generation by name. ``known_keys`` is the map of the generation before: hashes, no keys."""
+    pairs = (line.split() for line in known_keys.splitlines())
+    hashes = {pair[1]: pair[0] for pair in pairs if len(pair) == 2}
+    hashes["operator"] = gateway.key_hash(client_key(plan.deployment))
+    engine_key = secrets.token_urlsafe(32)
+    return {
+        "agent-token": secrets.token_urlsafe(32).encode(),
+        "ray-token": secrets.token_hex(32).encode(),
+        "engine-key": engine_key.encode(),
+        "client-keys": gateway.keys_map(hashes).encode(),
+        "gateway-engine-key": gateway.engine_map(engine_key).encode(),
+    }
+
+
+def known_keys(old: LaunchPlan | None, seats: Mapping[str, Transport]) -> str:
+    """The key hashes that the running gateway knows, so that a redeploy locks nobody out."""
+    if old is None:
+        return ""
+    path = next(file.path for file in old.gateway.secrets if file.name == "client-keys")
+    result = seats[old.gateway.node].run(("cat", path), deadline_s=20.0)
+    return result.stdout if result.code == 0 else ""

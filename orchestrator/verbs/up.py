@@ -1,0 +1,188 @@
+"""``up``: walk the chain to the end. On an unchanged world it does nothing and says so."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event as Flag
+
+from orchestrator.doctor.preflight import findings
+from orchestrator.facts.node import NodeFacts
+from orchestrator.plan import phases
+from orchestrator.plan.actions import Phase
+from orchestrator.plan.diff import changes
+from orchestrator.plan.events import Event
+from orchestrator.plan.judges import ALL
+from orchestrator.plan.launch import LaunchPlan
+from orchestrator.plan.load import plan_from_json
+from orchestrator.run import agentzip
+from orchestrator.run.bits import Bits
+from orchestrator.run.catalog import Catalog
+from orchestrator.run.executor import Hands, Outcome, execute
+from orchestrator.run.lock import Locked, held
+from orchestrator.run.store import StatePaths, append
+from orchestrator.run.transport import Transport
+from orchestrator.verbs import secrets, world
+from orchestrator.verbs.errors import BlockedError, InterruptedVerbError, RefusedError, UsageError, VerbError
+from orchestrator.verbs.evidence import Evidence
+from orchestrator.verbs.plan import anew, built
+from orchestrator.verbs.running import Running, running
+from orchestrator.verbs.sitting import sitting
+from orchestrator.verbs.world import Ask, Chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """``plan_file`` is a plan stored by ``plan --out``: carried out only if planning again gives the same one."""
+
+    ask: Ask
+    plan_file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What ``up`` left behind. ``changed`` is False when there was nothing to do."""
+
+    plan: LaunchPlan
+    changed: bool
+    took_s: float
+    key_path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Everything that the doing part needs, once the thinking part is over."""
+
+    catalog: Catalog
+    chosen: Chosen
+    seats: Mapping[str, Transport]
+    sink: Callable[[Event], None]
+    cancel: Flag
+
+
+def up(catalog: Catalog, request: Request, sink: Callable[[Event], None], cancel: Flag) -> Finished:
+    """Bring the deployment to the plan and wait until it answers. Raises a ``VerbError`` otherwise."""
+    began = time.monotonic()
+    chosen = world.choose(catalog, request.ask, may_assume=False)
+    with sitting(world.seats(chosen.resolved.cluster.nodes)) as seats:
+        stage = Stage(catalog, chosen, seats, sink, cancel)
+        view = _look(stage)
+        plan = view.plan
+        _refuse_moved(request, plan)
+        changed = not view.nothing_to_do
+        if changed:
+            with locked(stage.seats[plan.head], plan.state[plan.head], "up", cancel) as note:
+                if note:
+                    sink(Event("note", time.time(), says=note))
+                view = _look(stage)
+                changed = not view.nothing_to_do
+                plan = _carry_out(stage, view) if changed else view.plan
+    return Finished(plan, changed, time.monotonic() - began, secrets.client_key_path(plan.deployment))
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one look at the world told: the plan for it, what runs, and the nodes' facts."""
+
+    plan: LaunchPlan
+    now: Running
+    facts: Mapping[str, NodeFacts]
+
+    @property
+    def nothing_to_do(self) -> bool:
+        return self.now.plan is not None and self.now.plan.digest == self.plan.digest and self.now.ready
+
+
+def _look(stage: Stage) -> View:
+    resolved = stage.chosen.resolved
+    answers = world.gather({node.name: stage.seats[node.name] for node in resolved.nodes}, resolved.deployment)
+    if answers.silent:
+        errors = tuple(answers.silent.values())
+        raise VerbError(*(str(error) for error in errors), remedy=errors[0].remedy)
+    now = running(answers.facts, resolved.deployment)
+    plan = built(stage.chosen, answers.facts, now)
+    view = View(plan, now, answers.facts)
+    ours = (*((now.plan,) if now.plan else ()), *now.others)
+    found = () if view.nothing_to_do else findings(plan, answers.facts, ours)
+    if found:
+        raise RefusedError(*(f"{finding}\n  -> {finding.remedy}" for finding in found))
+    return view
+
+
+def _refuse_moved(request: Request, plan: LaunchPlan) -> None:
+    if request.plan_file is None:
+        return
+    try:
+        stored = plan_from_json(request.plan_file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{request.plan_file}: {error}") from None
+    if stored.digest != plan.digest or stored.generation != plan.generation:
+        moved = [str(change) for change in changes(stored, plan)][:20]
+        why = moved or [f"generation {stored.generation} was planned, {plan.generation} would be next now"]
+        raise BlockedError(
+            f"the world moved since {request.plan_file} was made:", *why, remedy="plan again and look at the difference"
+        )
+
+
+@contextlib.contextmanager
+def locked(head: Transport, state: str, why: str, cancel: Flag) -> Iterator[str]:
+    """Hold the deploy lock on the head node, or say who does. Losing it ends the work, as Ctrl-C would."""
+    try:
+        with held(head, state, why, on_lost=cancel.set) as lock:
+            yield lock.note
+            if lock.lost.is_set():
+                raise BlockedError(f"the deploy lock was lost: {lock.why_lost}", remedy="sparkctl status")
+    except Locked as error:
+        raise BlockedError(str(error), remedy=error.remedy) from None
+
+
+def _carry_out(stage: Stage, view: View) -> LaunchPlan:
+    plan, now = view.plan, view.now
+    same = now.plan is not None and now.plan.digest == plan.digest
+    if same and not now.broken and not now.differs:
+        finish(stage, plan, phases.wait(plan))
+        return plan
+    if same:
+        plan = anew(stage.chosen, view.facts, now)
+    known = secrets.known_keys(now.plan, stage.seats)
+    baggage = phases.Baggage(
+        agent=agentzip.build().content,
+        secrets=secrets.for_generation(plan, known),
+        made_by=stage.catalog.makers(),
+    )
+    finish(stage, plan, phases.up(plan, phases.Before(now.plan, now.others), baggage))
+    return plan
+
+
+def finish(stage: Stage, plan: LaunchPlan, todo: tuple[Phase, ...]) -> None:
+    """Execute, write the events to the head's log, and turn the outcome into nothing or the right ``VerbError``."""
+    events: list[Event] = []
+    kept: list[str] = []
+
+    def sink(event: Event) -> None:
+        events.append(event)
+        stage.sink(event)
+
+    resolved = stage.chosen.resolved
+    bits = Bits(resolved.cluster, {resolved.model.name: resolved.model})
+    evidence = Evidence(plan, stage.seats)
+    hands = Hands(stage.seats, bits, ALL, sink, plan.generation, on_failure=lambda: kept.extend(evidence.keep()))
+    outcome = execute(todo, hands, stage.cancel)
+    if outcome.ok:
+        log = StatePaths(plan.state[plan.head].partition("/.local/")[0], plan.deployment).events
+        append(stage.seats[plan.head], log, [event for event in events if event.kind != "action-progress"])
+    raise_unless_ok(outcome, tuple(kept))
+
+
+def raise_unless_ok(outcome: Outcome, kept: tuple[str, ...] = ()) -> None:
+    """``kept`` are lines on where evidence lies."""
+    if outcome.ok:
+        return
+    left = tuple(f"could not be undone: {failure}" for failure in outcome.undo_failures)
+    if outcome.kind == "interrupted":
+        said = "interrupted; what was begun is undone" if not left else "interrupted; not everything could be undone"
+        raise InterruptedVerbError(said, *left)
+    raise VerbError(f"{outcome.node}: {outcome.says} ({outcome.phase})", *left, *kept, remedy=outcome.remedy)

@@ -1,0 +1,139 @@
+"""An operator's desk for tests: runs the real command in a home of its own and looks from outside and from behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import httpx
+
+ROOT = Path(__file__).parent.parent.parent
+PORTS = ("engine", "agent", "check", "gateway_metrics", "ray", "ray_client", "rendezvous")
+
+
+@dataclass(frozen=True)
+class Desk:
+    folder: Path
+    env: dict[str, str]
+    gateway_port: int
+
+    @staticmethod
+    def make(folder: Path) -> Desk:
+        """Ports are asked from the OS once and written into a profile and a cluster file of this folder."""
+        gateway, *ports = _free_ports(len(PORTS) + 1)
+        profile = (ROOT / "profiles" / "tiny.yaml").read_text(encoding="utf-8")
+        profile += "ports:\n" + "".join(f"  {name}: {port}\n" for name, port in zip(PORTS, ports, strict=True))
+        (folder / "profiles").mkdir()
+        (folder / "profiles" / "tiny.yaml").write_text(profile, encoding="utf-8")
+        (folder / "cluster.yaml").write_text(CLUSTER.format(port=gateway), encoding="utf-8")
+        (folder / "home").mkdir()
+        env = {key: value for key, value in os.environ.items() if not key.startswith(("XDG_", "SPARKCTL_"))}
+        env |= {"HOME": str(folder / "home"), "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": ""}
+        return Desk(folder, env, gateway)
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "home" / ".local" / "state" / "sparkctl"
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "home" / ".cache" / "sparkctl" / "models" / "tiny-moe"
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.gateway_port}"
+
+    @property
+    def key(self) -> str:
+        return (self.folder / "home/.config/sparkctl/keys/tiny").read_text(encoding="utf-8").strip()
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        argv = [sys.executable, "-m", "orchestrator.cli", *words]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(argv, cwd=self.folder, env=self.env, stdout=pipe, stderr=pipe, text=True)
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(*words)
+        out, err = process.communicate(timeout=400)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def status(self) -> dict[str, Any]:
+        (found,) = json.loads(self.run("status", "tiny", "--json").stdout)
+        return dict(found)
+
+    def processes(self) -> dict[int, str]:
+        """Every process that runs in this home, seen from behind: through /proc, not through sparkctl."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                env = (entry / "environ").read_bytes()
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            except (OSError, ValueError):
+                continue
+            if state != "Z" and f"HOME={self.folder}/home".encode() in env.split(b"\0"):
+                found[int(entry.name)] = line or (entry / "comm").read_text().strip()
+        return found
+
+    def pids(self, word: str) -> list[int]:
+        return [pid for pid, line in self.processes().items() if word in line]
+
+    def listening(self) -> set[int]:
+        """Which of our ports are listened on, by connecting to them."""
+        text = (self.folder / "profiles" / "tiny.yaml").read_text(encoding="utf-8").partition("ports:")[2]
+        ours = {int(line.split(":")[1]) for line in text.splitlines() if ":" in line} | {self.gateway_port}
+        return {port for port in ours if any(_answers(host, port) for host in ("127.0.0.1", "127.0.0.2", "127.0.0.3"))}
+
+    def chat(self, tokens: int = 4, **more: Any) -> httpx.Response:
+        body = {"model": "tiny", "messages": [{"role": "user", "content": "Hello fox"}], "max_tokens": tokens}
+        body |= {"temperature": 0, "ignore_eos": True, **more}
+        headers = {"Authorization": f"Bearer {self.key}"}
+        return httpx.post(f"{self.url}/v1/chat/completions", json=body, headers=headers, timeout=60)
+
+
+CLUSTER = """\
+name: desk
+topology: loopback
+nodes:
+  - {{name: node-a, accelerator: none, rails: [{{netdev: lo, address: 127.0.0.2}}]}}
+  - {{name: node-b, accelerator: none, rails: [{{netdev: lo, address: 127.0.0.3}}]}}
+gateway: {{address: 127.0.0.1, port: {port}}}
+bits: {{models: ~/.cache/sparkctl/models, models_from: ~/.cache/sparkctl/models}}
+"""
+
+
+def wait_for(what: str, probe: Callable[[], bool], deadline_s: float) -> None:
+    """Ask until it is so; a time-out is a failure that says what was waited for."""
+    until = monotonic() + deadline_s
+    while not probe():
+        assert monotonic() < until, f"{what}: not within {deadline_s:g} s"
+        sleep(0.2)
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports outside the ephemeral range are not handed out to others between now and their use."""
+    found: list[int] = []
+    candidate = 21000 + os.getpid() % 9000
+    while len(found) < count:
+        candidate += 1
+        with socket.socket() as probe:
+            try:
+                probe.bind(("0.0.0.0", candidate))
+            except OSError:
+                continue
+        found.append(candidate)
+    return found
+
+
+def _answers(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(0.5)
+        return probe.connect_ex((host, port)) == 0

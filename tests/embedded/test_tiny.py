@@ -1,0 +1,183 @@
+"""``sparkctl up tiny`` end to end: real Ray, real vLLM, real HAProxy, no root. The tests run in the order they stand in."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+
+import httpx
+import openai
+import pytest
+
+from tests.embedded.desk import Desk, wait_for
+
+pytestmark = [pytest.mark.embedded, pytest.mark.slow]
+
+
+def answers(desk: Desk) -> bool:
+    try:
+        return desk.chat().status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def refuses(desk: Desk) -> bool:
+    try:
+        response = desk.chat()
+    except httpx.HTTPError:
+        return False
+    return response.status_code == 503 and "retry-after" in response.headers
+
+
+def test_plan_changes_nothing(desk: Desk) -> None:
+    done = desk.run("plan", "tiny")
+    assert done.returncode == 0, done.stderr
+    assert "nothing runs yet" in done.stdout
+    assert not desk.state.exists()
+    assert desk.processes() == {}
+
+
+def test_up_ends_with_an_endpoint_that_answers(desk: Desk) -> None:
+    done = desk.run("up", "tiny", "--nodes", "2")
+    assert done.returncode == 0, done.stderr
+    assert f"{desk.url}/v1" in done.stdout
+    response = desk.chat(tokens=4)
+    assert response.status_code == 200, response.text
+    assert response.json()["usage"]["completion_tokens"] == 4
+
+
+def test_status_shows_every_gate_of_every_rank(desk: Desk) -> None:
+    status = desk.status()
+    assert status["ready"] is True
+    gates = {rank["rank"]: {gate["name"]: gate["open"] for gate in rank["gates"]} for rank in status["ranks"]}
+    assert set(gates) == {0, 1}
+    assert {"ranks", "pins", "health", "model", "completion", "tokens"} <= set(gates[0])
+    assert all(value is True for rank in gates.values() for value in rank.values())
+
+
+def test_up_again_changes_nothing(desk: Desk) -> None:
+    before = desk.processes()
+    done = desk.run("up", "tiny", "--nodes", "2")
+    assert done.returncode == 0, done.stderr
+    assert "no changes" in done.stdout
+    assert set(desk.processes()) == set(before)
+    assert "no changes" in desk.run("plan", "tiny").stdout
+
+
+def test_two_ranks_answer_as_one_process_does(desk: Desk, single_answer: str) -> None:
+    said = desk.chat(tokens=24).json()["choices"][0]["message"]["content"]
+    assert said == json.loads(single_answer)
+
+
+def test_the_openai_client_chats_streams_and_is_refused_in_its_own_words(desk: Desk) -> None:
+    client = openai.OpenAI(base_url=f"{desk.url}/v1", api_key=desk.key, max_retries=0)
+    ask = [{"role": "user", "content": "Hello fox"}]
+    stream = client.chat.completions.create(model="tiny", messages=ask, max_tokens=8, stream=True)  # type: ignore[call-overload]
+    assert sum(1 for _ in stream) >= 2
+    with pytest.raises(openai.AuthenticationError):
+        openai.OpenAI(base_url=f"{desk.url}/v1", api_key="sk-wrong-wrong-wrong", max_retries=0).models.list()
+    with pytest.raises(openai.NotFoundError):
+        client.chat.completions.create(model="no-such-model", messages=ask)  # type: ignore[call-overload]
+
+
+def test_no_secret_is_in_an_argv_a_plan_or_a_log(desk: Desk) -> None:
+    secrets = {
+        path.read_text(encoding="utf-8").split()[-1]
+        for path in [*desk.state.rglob("*.token"), *desk.state.rglob("*.key"), *desk.state.rglob("engine.map")]
+    } | {desk.key}
+    assert len(secrets) >= 4
+    seen = "\n".join(desk.processes().values())
+    seen += "\n".join(path.read_text(errors="replace") for path in desk.state.rglob("*.log"))
+    seen += "\n".join(
+        path.read_text() for name in ("plan.json", "rank.json", "status.json") for path in desk.state.rglob(name)
+    )
+    assert [secret[:4] for secret in secrets if secret in seen] == []
+    assert {oct(path.stat().st_mode & 0o077) for path in desk.state.rglob("*.key")} == {"0o0"}
+
+
+def test_logs_merge_the_ranks_with_their_nodes(desk: Desk) -> None:
+    lines = desk.run("logs", "tiny", "-n", "2000").stdout.splitlines()
+    assert {line.partition(" | ")[0] for line in lines if " | " in line} >= {"node-a 0", "node-b 1"}
+    assert any("Application startup complete" in line for line in lines)
+
+
+def test_following_logs_ends_with_ctrl_c_and_the_service_goes_on(desk: Desk) -> None:
+    process = desk.start("logs", "tiny", "-f")
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "detached" in err
+    assert answers(desk)
+
+
+def gang_restarts(desk: Desk, victim: int) -> None:
+    """Kill ``victim``; traffic is refused with 503 and comes back, and no process of the gang has survived."""
+    before = {pid for pid, line in desk.processes().items() if "agent" not in line and "haproxy" not in line}
+    attempt = desk.status()["ranks"][0]["attempt"]
+    os.kill(victim, signal.SIGKILL)
+    wait_for("the gateway refuses with 503 and Retry-After", lambda: refuses(desk), 90)
+    wait_for("the service answers again", lambda: answers(desk), 180)
+    status = desk.status()
+    assert status["ranks"][0]["attempt"] > attempt
+    assert before & set(desk.processes()) == set()
+
+
+def test_a_killed_worker_makes_the_whole_gang_start_anew(desk: Desk) -> None:
+    (worker,) = [
+        pid for pid in desk.pids("ray::") if "Worker" in desk.processes().get(pid, "") and on_node_b(desk, pid)
+    ]
+    gang_restarts(desk, worker)
+
+
+def test_a_killed_raylet_makes_the_whole_gang_start_anew(desk: Desk) -> None:
+    gang_restarts(desk, next(pid for pid in desk.pids("raylet/raylet") if on_node_b(desk, pid)))
+
+
+def test_a_killed_agent_loses_its_rank_and_is_reported(desk: Desk) -> None:
+    (agent,) = [pid for pid in desk.pids("rank-1/rank.json")]
+    os.kill(agent, signal.SIGKILL)
+    wait_for("the gateway refuses with 503", lambda: refuses(desk), 90)
+    wait_for("status names the rank", lambda: any("rank-1" in line for line in desk.status()["differs"]), 30)
+    done = desk.run("up", "tiny", "--nodes", "2")
+    assert done.returncode == 0, done.stderr
+    assert answers(desk)
+
+
+def on_node_b(desk: Desk, pid: int) -> bool:
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        return b"VLLM_HOST_IP=127.0.0.3" in file.read().split(b"\0")
+
+
+def test_a_second_operator_is_refused_with_the_holders_name_and_ctrl_c_undoes(desk: Desk) -> None:
+    first = desk.start("up", "tiny", "--nodes", "1")
+    wait_for("the first operator holds the lock", lambda: (desk.state / "tiny.lock").is_dir(), 30)
+    second = desk.run("up", "tiny", "--nodes", "1")
+    assert second.returncode == 4
+    assert os.uname().nodename in second.stderr
+    time.sleep(3)
+    first.send_signal(signal.SIGINT)
+    _, err = first.communicate(timeout=120)
+    assert first.returncode == 130, err
+    assert not (desk.state / "tiny.lock").exists()
+    wait_for("the generation before serves again", lambda: answers(desk), 180)
+
+
+def test_mp_serves_the_same_answer(desk: Desk, single_answer: str) -> None:
+    done = desk.run("up", "tiny", "--nodes", "2", "--executor", "mp")
+    assert done.returncode == 0, done.stderr
+    assert desk.pids("ray::") == []
+    said = desk.chat(tokens=24).json()["choices"][0]["message"]["content"]
+    assert said == json.loads(single_answer)
+
+
+def test_down_leaves_nothing(desk: Desk) -> None:
+    done = desk.run("down", "tiny")
+    assert done.returncode == 0, done.stderr
+    assert desk.processes() == {}
+    assert desk.listening() == set()
+    assert not desk.state.exists() or list(desk.state.iterdir()) == []
+    assert desk.run("down", "tiny").returncode == 0
