@@ -30,7 +30,7 @@ class GatewaySpec:
 
     ``idle_timeout_s`` is how long an engine may say nothing before a request is given up: the whole generation of a
     request that does not stream. ``client_stall_s`` is how long a client may neither go on sending its body nor go on
-    reading. ``request_timeout_s`` is how long it may take for the head, and for a whole body of unknown length.
+    reading. ``request_timeout_s`` is how long it may take for the head, and again for the body or its first 64 KiB.
     ``stats_port`` is Prometheus on loopback, None for no metrics.
     """
 
