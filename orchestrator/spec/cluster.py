@@ -69,13 +69,14 @@ class Bits(Spec):
 
 
 class Cluster(Spec):
-    """The whole ``cluster.yaml``."""
+    """The whole ``cluster.yaml``. ``ssh_config`` is read in place of the operator's own SSH configuration."""
 
     name: Name = "home"
     topology: Literal["direct", "ring", "switch", "loopback"] = "direct"
     nodes: tuple[Node, ...] = Field(min_length=1, max_length=64)
     gateway: GatewayAt = GatewayAt()
     bits: Bits = Bits()
+    ssh_config: str | None = None
 
     @model_validator(mode="after")
     def _names_and_addresses_are_unique(self) -> Cluster:

@@ -26,13 +26,13 @@ def down(catalog: Catalog, name: str, sink: Callable[[Event], None], cancel: Fla
     Raises ``VerbError`` when a node that may hold a part of it did not answer.
     """
     for cluster in world.clusters(catalog):
-        with sitting(world.seats(cluster.nodes)) as seats:
+        with sitting(world.seats(cluster)) as seats:
             answers = world.gather(seats, name)
             now = running(answers.facts, name)
             plans = (*((now.plan,) if now.plan else ()), *now.others)
             if not plans:
                 continue
-            hands = Hands(seats, Bits(cluster), ALL, sink, plans[0].generation)
+            hands = Hands(seats, Bits(cluster, files=world.ssh_files(cluster)), ALL, sink, plans[0].generation)
             reachable = frozenset(answers.facts)
             lock_at = next(node for node in plans[0].nodes if node in reachable)
             with locked(seats[lock_at], plans[0].state[lock_at], "down", cancel):

@@ -39,7 +39,7 @@ class Which:
 def logs(catalog: Catalog, which: Which, show: Callable[[Line], None], stop: Flag) -> None:
     """Hand every line to ``show`` as it comes, from all ranks at once. Raises ``UsageError`` for an unknown name."""
     for cluster in world.clusters(catalog):
-        with sitting(world.seats(cluster.nodes)) as seats:
+        with sitting(world.seats(cluster)) as seats:
             now = running(world.gather(seats, which.name).facts, which.name)
             if now.plan is None:
                 continue

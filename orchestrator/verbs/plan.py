@@ -40,7 +40,7 @@ def plan(catalog: Catalog, ask: Ask, *, offline: bool = False) -> Planned:
     if offline or chosen.example:
         own = {node.name: world.local_facts(node) for node in resolved.nodes if node.ssh is None}
         return Planned(_built(chosen, own, 1), chosen, None, {})
-    with sitting(world.seats(resolved.nodes)) as seats:
+    with sitting(world.seats(resolved.cluster, resolved.nodes)) as seats:
         answers = world.gather(seats, resolved.deployment)
     now = running(answers.facts, resolved.deployment)
     return Planned(built(chosen, answers.facts, now), chosen, now, answers.silent)

@@ -31,7 +31,7 @@ def status(catalog: Catalog, name: str | None) -> tuple[Status, ...]:
     """Every deployment on the cluster, or only ``name``. Raises ``UsageError`` when there is no such deployment."""
     found = []
     for cluster in world.clusters(catalog):
-        with sitting(world.seats(cluster.nodes)) as seats:
+        with sitting(world.seats(cluster)) as seats:
             first = world.gather(seats, name or "")
             names = [name] if name else deployments(first.facts)
             for deployment in names:

@@ -67,7 +67,7 @@ def up(catalog: Catalog, request: Request, sink: Callable[[Event], None], cancel
     """Bring the deployment to the plan and wait until it answers. Raises a ``VerbError`` otherwise."""
     began = time.monotonic()
     chosen = world.choose(catalog, request.ask, may_assume=False)
-    with sitting(world.seats(chosen.resolved.cluster.nodes)) as seats:
+    with sitting(world.seats(chosen.resolved.cluster)) as seats:
         stage = Stage(catalog, chosen, seats, sink, cancel)
         view = _look(stage)
         plan = view.plan
@@ -167,7 +167,8 @@ def finish(stage: Stage, plan: LaunchPlan, todo: tuple[Phase, ...]) -> None:
         stage.sink(event)
 
     resolved = stage.chosen.resolved
-    bits = Bits(resolved.cluster, {resolved.model.name: resolved.model})
+    models = {resolved.model.name: resolved.model}
+    bits = Bits(resolved.cluster, models, world.ssh_files(resolved.cluster))
     evidence = Evidence(plan, stage.seats)
     hands = Hands(stage.seats, bits, ALL, sink, plan.generation, on_failure=lambda: kept.extend(evidence.keep()))
     outcome = execute(todo, hands, stage.cancel)

@@ -19,6 +19,7 @@ from pathlib import Path
 from orchestrator.facts.node import NodeFacts, UnreadableFactsError, parse, question
 from orchestrator.plan.resolve import PlanError, Resolved, Wish, resolve
 from orchestrator.run.catalog import Catalog
+from orchestrator.run.sshsettings import Files
 from orchestrator.run.transport import NodeError, Transport
 from orchestrator.spec.cluster import Bits, Cluster, GatewayAt, Node, Rail, Ssh
 from orchestrator.spec.problems import SpecError
@@ -117,20 +118,26 @@ def clusters(catalog: Catalog) -> tuple[Cluster, ...]:
         raise UsageError(*(str(problem) for problem in error.problems)) from None
 
 
-def seats(nodes: Iterable[Node]) -> dict[str, Transport]:
-    """One transport per node; nothing is connected yet."""
+def seats(cluster: Cluster, nodes: Iterable[Node] | None = None) -> dict[str, Transport]:
+    """One transport per node (default: every node of the cluster); nothing is connected yet."""
     from orchestrator.run.local import LocalTransport
 
     own = own_addresses()
     found: dict[str, Transport] = {}
-    for node in nodes:
+    config = ssh_files(cluster).config
+    for node in cluster.nodes if nodes is None else nodes:
         if node.ssh is None or stands_on(node, own):
             found[node.name] = LocalTransport(node.name)
         else:
             from orchestrator.run.ssh import SshTransport
 
-            found[node.name] = SshTransport(node.name, node.ssh)
+            found[node.name] = SshTransport(node.name, node.ssh, config=config)
     return found
+
+
+def ssh_files(cluster: Cluster) -> Files:
+    """The SSH files that the cluster file names in place of the operator's own."""
+    return Files(config=Path(cluster.ssh_config).expanduser() if cluster.ssh_config else None)
 
 
 def own_addresses() -> frozenset[str]:

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
-import subprocess
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic, sleep
-from typing import Any
 
-import httpx
+from tests.operator import Operator
 
 ROOT = Path(__file__).parent.parent.parent
 PORTS = ("engine", "agent", "check", "gateway_metrics", "ray", "ray_client", "rendezvous")
 
 
-@dataclass(frozen=True)
-class Desk:
-    folder: Path
-    env: dict[str, str]
-    gateway_port: int
+class Desk(Operator):
+    """Both loopback nodes are this machine, so everything can be seen from behind, through /proc."""
 
     @staticmethod
     def make(folder: Path) -> Desk:
@@ -46,28 +36,6 @@ class Desk:
     @property
     def model(self) -> Path:
         return self.folder / "home" / ".cache" / "sparkctl" / "models" / "tiny-moe"
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.gateway_port}"
-
-    @property
-    def key(self) -> str:
-        return (self.folder / "home/.config/sparkctl/keys/tiny").read_text(encoding="utf-8").strip()
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        argv = [sys.executable, "-m", "orchestrator.cli", *words]
-        pipe = subprocess.PIPE
-        return subprocess.Popen(argv, cwd=self.folder, env=self.env, stdout=pipe, stderr=pipe, text=True)
-
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        process = self.start(*words)
-        out, err = process.communicate(timeout=400)
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-    def status(self) -> dict[str, Any]:
-        (found,) = json.loads(self.run("status", "tiny", "--json").stdout)
-        return dict(found)
 
     def processes(self) -> dict[int, str]:
         """Every process that runs in this home, seen from behind: through /proc, not through sparkctl."""
@@ -92,12 +60,6 @@ class Desk:
         ours = {int(line.split(":")[1]) for line in text.splitlines() if ":" in line} | {self.gateway_port}
         return {port for port in ours if any(_answers(host, port) for host in ("127.0.0.1", "127.0.0.2", "127.0.0.3"))}
 
-    def chat(self, tokens: int = 4, **more: Any) -> httpx.Response:
-        body = {"model": "tiny", "messages": [{"role": "user", "content": "Hello fox"}], "max_tokens": tokens}
-        body |= {"temperature": 0, "ignore_eos": True, **more}
-        headers = {"Authorization": f"Bearer {self.key}"}
-        return httpx.post(f"{self.url}/v1/chat/completions", json=body, headers=headers, timeout=60)
-
 
 CLUSTER = """\
 name: desk
@@ -108,14 +70,6 @@ nodes:
 gateway: {{address: 127.0.0.1, port: {port}}}
 bits: {{models: ~/.cache/sparkctl/models, models_from: ~/.cache/sparkctl/models}}
 """
-
-
-def wait_for(what: str, probe: Callable[[], bool], deadline_s: float) -> None:
-    """Ask until it is so; a time-out is a failure that says what was waited for."""
-    until = monotonic() + deadline_s
-    while not probe():
-        assert monotonic() < until, f"{what}: not within {deadline_s:g} s"
-        sleep(0.2)
 
 
 def _free_ports(count: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""``sparkctl up tiny`` end to end: real Ray, real vLLM, real HAProxy, no root. The tests run in the order they stand in."""
+"""``sparkctl up tiny`` end to end: real Ray, vLLM and HAProxy, no root. The tests run in the order they stand in."""
 
 from __future__ import annotations
 
@@ -6,29 +6,15 @@ import json
 import os
 import signal
 import time
+from typing import Any
 
-import httpx
 import openai
 import pytest
 
-from tests.embedded.desk import Desk, wait_for
+from tests.embedded.desk import Desk
+from tests.operator import wait_for
 
 pytestmark = [pytest.mark.embedded, pytest.mark.slow]
-
-
-def answers(desk: Desk) -> bool:
-    try:
-        return desk.chat().status_code == 200
-    except httpx.HTTPError:
-        return False
-
-
-def refuses(desk: Desk) -> bool:
-    try:
-        response = desk.chat()
-    except httpx.HTTPError:
-        return False
-    return response.status_code == 503 and "retry-after" in response.headers
 
 
 def test_plan_changes_nothing(desk: Desk) -> None:
@@ -73,13 +59,13 @@ def test_two_ranks_answer_as_one_process_does(desk: Desk, single_answer: str) ->
 
 def test_the_openai_client_chats_streams_and_is_refused_in_its_own_words(desk: Desk) -> None:
     client = openai.OpenAI(base_url=f"{desk.url}/v1", api_key=desk.key, max_retries=0)
-    ask = [{"role": "user", "content": "Hello fox"}]
-    stream = client.chat.completions.create(model="tiny", messages=ask, max_tokens=8, stream=True)  # type: ignore[call-overload]
+    ask: Any = [{"role": "user", "content": "Hello fox"}]
+    stream = client.chat.completions.create(model="tiny", messages=ask, max_tokens=8, stream=True)
     assert sum(1 for _ in stream) >= 2
     with pytest.raises(openai.AuthenticationError):
         openai.OpenAI(base_url=f"{desk.url}/v1", api_key="sk-wrong-wrong-wrong", max_retries=0).models.list()
     with pytest.raises(openai.NotFoundError):
-        client.chat.completions.create(model="no-such-model", messages=ask)  # type: ignore[call-overload]
+        client.chat.completions.create(model="no-such-model", messages=ask)
 
 
 def test_no_secret_is_in_an_argv_a_plan_or_a_log(desk: Desk) -> None:
@@ -111,7 +97,7 @@ def test_following_logs_ends_with_ctrl_c_and_the_service_goes_on(desk: Desk) -> 
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130
     assert "detached" in err
-    assert answers(desk)
+    assert desk.answers()
 
 
 def gang_restarts(desk: Desk, victim: int) -> None:
@@ -119,8 +105,8 @@ def gang_restarts(desk: Desk, victim: int) -> None:
     before = {pid for pid, line in desk.processes().items() if "agent" not in line and "haproxy" not in line}
     attempt = desk.status()["ranks"][0]["attempt"]
     os.kill(victim, signal.SIGKILL)
-    wait_for("the gateway refuses with 503 and Retry-After", lambda: refuses(desk), 90)
-    wait_for("the service answers again", lambda: answers(desk), 180)
+    wait_for("the gateway refuses with 503 and Retry-After", desk.refuses, 90)
+    wait_for("the service answers again", desk.answers, 180)
     status = desk.status()
     assert status["ranks"][0]["attempt"] > attempt
     assert before & set(desk.processes()) == set()
@@ -138,13 +124,13 @@ def test_a_killed_raylet_makes_the_whole_gang_start_anew(desk: Desk) -> None:
 
 
 def test_a_killed_agent_loses_its_rank_and_is_reported(desk: Desk) -> None:
-    (agent,) = [pid for pid in desk.pids("rank-1/rank.json")]
+    (agent,) = list(desk.pids("rank-1/rank.json"))
     os.kill(agent, signal.SIGKILL)
-    wait_for("the gateway refuses with 503", lambda: refuses(desk), 90)
+    wait_for("the gateway refuses with 503", desk.refuses, 90)
     wait_for("status names the rank", lambda: any("rank-1" in line for line in desk.status()["differs"]), 30)
     done = desk.run("up", "tiny", "--nodes", "2")
     assert done.returncode == 0, done.stderr
-    assert answers(desk)
+    assert desk.answers()
 
 
 def on_node_b(desk: Desk, pid: int) -> bool:
@@ -154,7 +140,7 @@ def on_node_b(desk: Desk, pid: int) -> bool:
 
 def test_a_second_operator_is_refused_with_the_holders_name_and_ctrl_c_undoes(desk: Desk) -> None:
     first = desk.start("up", "tiny", "--nodes", "1")
-    wait_for("the first operator holds the lock", lambda: (desk.state / "tiny.lock").is_dir(), 30)
+    wait_for("the first operator holds the lock", (desk.state / "tiny.lock").is_dir, 30)
     second = desk.run("up", "tiny", "--nodes", "1")
     assert second.returncode == 4
     assert os.uname().nodename in second.stderr
@@ -163,7 +149,7 @@ def test_a_second_operator_is_refused_with_the_holders_name_and_ctrl_c_undoes(de
     _, err = first.communicate(timeout=120)
     assert first.returncode == 130, err
     assert not (desk.state / "tiny.lock").exists()
-    wait_for("the generation before serves again", lambda: answers(desk), 180)
+    wait_for("the generation before serves again", desk.answers, 180)
 
 
 def test_mp_serves_the_same_answer(desk: Desk, single_answer: str) -> None:

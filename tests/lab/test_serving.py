@@ -1,0 +1,227 @@
+"""``sparkctl up`` on real nodes. Assertions look from outside (HTTP) and from behind (inside the nodes), and never take
+sparkctl's word for it. The tests run in the order they stand in: each begins with a deployment that serves."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.lab import operator as desk
+from tests.lab.image import Layout
+from tests.lab.node import Node
+from tests.lab.nodes import Lab
+from tests.operator import Operator, wait_for
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+PHASES = ("Bring the images", "Bring the model", "Write the agent", "Start generation", "Wait until every gate")
+
+
+@pytest.fixture(scope="module")
+def operator(
+    lab: Lab, lab_image: Layout, lab_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Operator]:
+    made = desk.make(tmp_path_factory.mktemp("operator"), lab, lab_image, lab_model)
+    yield made
+    made.run("down", "lab")
+
+
+@pytest.fixture(scope="module")
+def bare(lab: Lab) -> list[Any]:
+    """What the nodes look like before anything was done to them."""
+    return [node.snapshot() for node in lab.nodes]
+
+
+def sparkctl_containers(node: Node) -> list[str]:
+    return [container.name for container in node.containers() if container.name.startswith("sparkctl-")]
+
+
+def engine_pids(lab: Lab) -> set[tuple[str, int]]:
+    words = ("ray::", "raylet", "gcs_server", "vllm serve", "VLLM::")
+    return {(node.name, pid) for node in lab.nodes for word in words for pid in node.pids(word)}
+
+
+def test_plan_changes_nothing_on_any_node(operator: Operator, lab: Lab, bare: list[Any]) -> None:
+    done = operator.run("plan", "lab", "--nodes", "2")
+    assert done.returncode == 0, done.stderr
+    assert "nothing runs yet" in done.stdout
+    assert [node.snapshot() for node in lab.nodes] == bare
+
+
+def test_up_brings_the_image_by_digest_and_serves_over_the_fabric(
+    operator: Operator, lab: Lab, lab_image: Layout
+) -> None:
+    done = operator.run("up", "lab", "--nodes", "2")
+    assert done.returncode == 0, done.stderr
+    for node in lab.nodes:
+        assert lab_image.ref.digest in node.sh("docker image ls --digests")
+    before = [node.rail_bytes(0) for node in lab.nodes]
+    response = operator.chat(tokens=32)
+    assert response.status_code == 200, response.text
+    assert response.json()["usage"]["completion_tokens"] == 32
+    crossed = [node.rail_bytes(0) - old for node, old in zip(lab.nodes, before, strict=True)]
+    assert min(crossed) > 100_000, f"bytes over the fabric for 32 tokens: {crossed}"
+
+
+def test_strings_arrive_in_the_container_byte_for_byte(lab: Lab) -> None:
+    (name,) = [name for name in sparkctl_containers(lab.nodes[1]) if "rank-1" in name]
+    environment = lab.nodes[1].sh(f"docker exec {name} python3 -c 'import os; print(ascii(os.environ[\"ODD\"]))'")
+    assert environment.strip() == ascii("two words $(id) 'quoted' \"too\" ünïcode\nline")
+
+
+def test_the_engine_listens_on_the_fabric_only(lab: Lab) -> None:
+    listening = lab.nodes[0].sh("ss -Hltn 'sport = :8001'")
+    assert lab.nodes[0].fabric[0] in listening
+    assert "0.0.0.0" not in listening.replace("0.0.0.0:*", "")
+
+
+def test_no_secret_is_in_an_argv_an_inspection_or_a_log(operator: Operator, lab: Lab) -> None:
+    state = "/home/spark/.local/state/sparkctl/lab"
+    for node in lab.nodes:
+        secrets = node.sh(f"cat $(find {state} -name '*.token' -o -name '*.key' -o -name engine.map)").split()
+        names = " ".join(sparkctl_containers(node))
+        seen = node.sh(
+            f"ps -eo args; docker inspect {names}; for c in {names}; do docker logs $c 2>&1; done; "
+            f"cat $(find {state} -name plan.json -o -name rank.json -o -name status.json)"
+        )
+        assert len(secrets) >= 3
+        assert [secret[:4] for secret in secrets if len(secret) > 8 and secret in seen] == []
+        assert operator.key not in seen
+        assert set(node.sh(f"find {state} -name '*.key' -printf '%m\\n'").split()) == {"600"}
+
+
+def test_the_greedy_answer_is_that_of_one_process(operator: Operator, lab_model: Path) -> None:
+    single = Path(__file__).parents[1] / "embedded" / "single.py"
+    done = subprocess.run([sys.executable, single, lab_model], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    said = operator.chat(tokens=24).json()["choices"][0]["message"]["content"]
+    assert said == json.loads(done.stdout.splitlines()[-1])
+
+
+def test_the_openai_client_chats_streams_hangs_up_and_is_refused(operator: Operator, lab: Lab) -> None:
+    client = openai.OpenAI(base_url=f"{operator.url}/v1", api_key=operator.key, max_retries=0)
+    ask: Any = [{"role": "user", "content": "Hello fox"}]
+    assert client.chat.completions.create(model="tiny", messages=ask, max_tokens=4).usage is not None
+    chunks = list(client.chat.completions.create(model="tiny", messages=ask, max_tokens=8, stream=True))
+    assert len(chunks) >= 2
+    with pytest.raises(openai.AuthenticationError):
+        openai.OpenAI(base_url=f"{operator.url}/v1", api_key="sk-wrong-wrong-wrong", max_retries=0).models.list()
+    with pytest.raises(openai.NotFoundError):
+        client.chat.completions.create(model="no-such-model", messages=ask)
+    more: Any = {"ignore_eos": True}
+    long = client.chat.completions.create(model="tiny", messages=ask, max_tokens=450, stream=True, extra_body=more)
+    next(iter(long))
+    long.close()
+    running = f"curl -s http://{lab.nodes[0].fabric[0]}:8001/metrics | grep '^vllm:num_requests_running'"
+    wait_for("the engine drops what its client hung up on", lambda: lab.nodes[0].sh(running).split()[-1] == "0.0", 20)
+
+
+def test_up_again_changes_nothing(operator: Operator, lab: Lab) -> None:
+    before = [node.snapshot() for node in lab.nodes], engine_pids(lab)
+    done = operator.run("up", "lab", "--nodes", "2")
+    assert done.returncode == 0, done.stderr
+    assert "no changes" in done.stdout
+    assert "no changes" in operator.run("plan", "lab").stdout
+    assert engine_pids(lab) == before[1]
+    assert [each.containers for each in (node.snapshot() for node in lab.nodes)] == [
+        each.containers for each in before[0]
+    ]
+
+
+def gang_restarts(operator: Operator, lab: Lab, node: Node, pid: int) -> None:
+    """Kill a process from behind: traffic is refused with 503 and comes back, and no old process survives."""
+    before = engine_pids(lab)
+    node.kill(pid)
+    wait_for("the gateway refuses with 503 and Retry-After", operator.refuses, 90)
+    wait_for("the service answers again", operator.answers, 240)
+    assert before & engine_pids(lab) == set()
+
+
+def test_a_killed_vllm_worker_restarts_the_gang(operator: Operator, lab: Lab) -> None:
+    gang_restarts(operator, lab, lab.nodes[1], lab.nodes[1].pids("ray::RayWorker")[0])
+
+
+def test_a_killed_raylet_restarts_the_gang(operator: Operator, lab: Lab) -> None:
+    gang_restarts(operator, lab, lab.nodes[1], lab.nodes[1].pids("raylet/raylet")[0])
+
+
+def test_a_killed_agent_restarts_the_gang(operator: Operator, lab: Lab) -> None:
+    gang_restarts(operator, lab, lab.nodes[1], lab.nodes[1].pids("agent.pyz run")[0])
+
+
+def test_after_a_reboot_the_service_comes_back_by_itself(operator: Operator, lab: Lab) -> None:
+    before = engine_pids(lab)
+    lab.nodes[1].reboot()
+    wait_for("the gateway refuses with 503 and Retry-After", operator.refuses, 120)
+    wait_for("the service answers again", operator.answers, 300)
+    head = lab.nodes[0].name
+    assert {each for each in before & engine_pids(lab) if each[0] == head} == set()
+
+
+def test_down_with_a_node_out_of_reach_says_unknown_and_keeps_the_record(operator: Operator, lab: Lab) -> None:
+    lab.nodes[1].block_ssh()
+    try:
+        done = operator.run("down", "lab")
+    finally:
+        lab.nodes[1].unblock_ssh()
+    assert done.returncode == 1
+    assert "spark-2: UNKNOWN" in done.stderr
+    assert sparkctl_containers(lab.nodes[0]) == []
+    assert sparkctl_containers(lab.nodes[1]) != []
+    assert "g1/plan.json" in lab.nodes[0].sh("find /home/spark/.local/state/sparkctl -name plan.json")
+
+
+def test_down_leaves_bare_nodes(operator: Operator, lab: Lab, bare: list[Any]) -> None:
+    done = operator.run("down", "lab")
+    assert done.returncode == 0, done.stderr
+    for node, before in zip(lab.nodes, bare, strict=True):
+        after = node.snapshot()
+        assert after.containers == before.containers
+        assert after.listening == before.listening
+        state = node.sh("find /home/spark/.local/state/sparkctl -mindepth 1", check=False)
+        assert state.strip() in {"", "find: ‘/home/spark/.local/state/sparkctl’: No such file or directory"}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_ctrl_c_at_every_phase_boundary_leaves_nothing(operator: Operator, lab: Lab, phase: str) -> None:
+    process = operator.start("up", "lab", "--nodes", "2")
+    assert process.stderr is not None
+    for line in process.stderr:
+        if phase in line:
+            process.send_signal(signal.SIGINT)
+            break
+    _, err = process.communicate(timeout=180)
+    assert process.returncode == 130, err
+    for node in lab.nodes:
+        assert sparkctl_containers(node) == []
+        assert node.sh("find /home/spark/.local/state -type f", check=False) == ""
+        assert node.pids("agent.pyz") == ()
+
+
+def test_a_second_operator_is_refused_with_the_holders_name(operator: Operator, lab: Lab) -> None:
+    first = operator.start("up", "lab", "--nodes", "2", "--executor", "mp")
+    assert first.stderr is not None
+    lock = "/home/spark/.local/state/sparkctl/lab.lock/holder.json"
+    wait_for("the first operator holds the lock", lambda: "nonce" in lab.nodes[0].sh(f"cat {lock}", check=False), 60)
+    second = operator.run("up", "lab", "--nodes", "2", "--executor", "mp")
+    assert second.returncode == 4, second.stderr
+    assert "locked by" in second.stderr
+    _, err = first.communicate(timeout=400)
+    assert first.returncode == 0, err
+
+
+def test_mp_serves_the_same_without_ray(operator: Operator, lab: Lab) -> None:
+    assert operator.chat(tokens=8).json()["usage"]["completion_tokens"] == 8
+    assert [pid for node in lab.nodes for pid in node.pids("raylet")] == []
+    with pytest.raises(httpx.HTTPError):
+        httpx.get(f"http://{lab.nodes[0].address}:8001/health", timeout=2)
+    assert operator.run("down", "lab").returncode == 0

@@ -1,0 +1,75 @@
+"""An operator for tests: runs the real command in a folder and a home of its own, and talks to the endpoint."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import httpx
+
+
+@dataclass(frozen=True)
+class Operator:
+    """``deployment`` is what his verbs name, ``host`` and ``gateway_port`` where its clients come in."""
+
+    folder: Path
+    env: dict[str, str]
+    gateway_port: int
+    deployment: str = "tiny"
+    host: str = "127.0.0.1"
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.gateway_port}"
+
+    @property
+    def key(self) -> str:
+        return (self.folder / "home/.config/sparkctl/keys" / self.deployment).read_text(encoding="utf-8").strip()
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        argv = [sys.executable, "-m", "orchestrator.cli", *words]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(argv, cwd=self.folder, env=self.env, stdout=pipe, stderr=pipe, text=True)
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(*words)
+        out, err = process.communicate(timeout=600)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def status(self) -> dict[str, Any]:
+        (found,) = json.loads(self.run("status", self.deployment, "--json").stdout)
+        return dict(found)
+
+    def chat(self, tokens: int = 4, **more: Any) -> httpx.Response:
+        body = {"model": "tiny", "messages": [{"role": "user", "content": "Hello fox"}], "max_tokens": tokens}
+        body |= {"temperature": 0, "ignore_eos": True, **more}
+        headers = {"Authorization": f"Bearer {self.key}"}
+        return httpx.post(f"{self.url}/v1/chat/completions", json=body, headers=headers, timeout=60)
+
+    def answers(self) -> bool:
+        try:
+            return self.chat().status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def refuses(self) -> bool:
+        """As it must while the gang is not ready: 503, and when to come again."""
+        try:
+            response = self.chat()
+        except httpx.HTTPError:
+            return False
+        return response.status_code == 503 and "retry-after" in response.headers
+
+
+def wait_for(what: str, probe: Callable[[], bool], deadline_s: float) -> None:
+    """Ask until it is so; a time-out is a failure that says what was waited for."""
+    until = monotonic() + deadline_s
+    while not probe():
+        assert monotonic() < until, f"{what}: not within {deadline_s:g} s"
+        sleep(0.2)
