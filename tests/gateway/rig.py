@@ -28,8 +28,10 @@ ENGINE_KEY = "engine-0123456789abcdefghijkl"
 MAX_BODY_BYTES = 1048576
 CHAT = "/v1/chat/completions"
 
-# Another build of HAProxy can be judged with HAPROXY=/path/to/haproxy.
-BINARY = shutil.which(os.environ.get("HAPROXY", "haproxy"))
+# Another build of HAProxy can be judged with HAPROXY=/path/to/haproxy. Debian's lies where only root's PATH looks.
+BINARY = shutil.which(
+    os.environ.get("HAPROXY", "haproxy"), path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
+)
 needs_haproxy = pytest.mark.skipif(BINARY is None, reason="no haproxy binary found: apt-get install haproxy")
 
 
