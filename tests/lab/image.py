@@ -32,8 +32,6 @@ _HOOKS = (
 )
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _MEDIA = "application/vnd.oci.image"
-# Counts changes of this file and of python_layer.py that change the bytes for unchanged inputs.
-_RECIPE = 1
 
 
 @dataclass(frozen=True)
@@ -60,8 +58,8 @@ def build(layout_dir: Path) -> Layout:
     """
     found = python_layer.needed()
     base = _base_hash()
-    left_out = (*python_layer.SKIPPED, *python_layer.unused_kernels())
-    name = recipe_hash(base, python_layer.fingerprint(found), left_out, _RECIPE)
+    recipe = Path(python_layer.__file__).read_text()
+    name = recipe_hash(base, python_layer.fingerprint(found), python_layer.unused_kernels(), recipe)
 
     def layers(folder: Path) -> list[Path]:
         python = folder / "python.tar"
@@ -86,7 +84,7 @@ def _suite() -> str:
 
 
 def _base_hash() -> str:
-    return recipe_hash(_suite(), _PACKAGES, _HOOKS, _RECIPE)
+    return recipe_hash(_suite(), _PACKAGES, _HOOKS)
 
 
 def _base_layer(name: str) -> Path:

@@ -26,7 +26,14 @@ KEPT = ("torch/bin/torch_shm_manager", "vllm/*", "transformers/*")
 NOT_COMPILED = ("transformers/models/*", "vllm/model_executor/models/*", "torch/testing/*", "ray/data/*", "ray/train/*")
 # vLLM ships its kernels once per instruction set, 100–200 MB each, and loads one.
 _KERNELS = {"avx512_bf16": "vllm/_C.abi3.so", "avx512f": "vllm/_C_AVX512.abi3.so"}
-_INTERPRETER = "#!/usr/bin/python3\n"
+# The guard is for multiprocessing: a spawned process imports the script that its parent ran.
+_SCRIPT = """\
+#!/usr/bin/python3
+import sys
+from {module} import {first}
+if __name__ == "__main__":
+    sys.exit({call}())
+"""
 _CHECKED_NEVER = (1).to_bytes(4, "little")  # hash-based, and not compared with the source at import
 
 Installed = Mapping[str, Distribution]
@@ -122,10 +129,11 @@ def _scripts(found: Installed) -> dict[str, bytes]:
         for file in dist.files or ():  # programs that are no entry points, such as compiled ones
             if re.fullmatch(r"(\.\./)+bin/[^/]+", file.as_posix()):
                 content = Path(str(file.locate())).read_bytes()
-                scripts[f"usr/local/bin/{file.name}"] = re.sub(rb"\A#!\S*python\S*\n", _INTERPRETER.encode(), content)
+                scripts[f"usr/local/bin/{file.name}"] = re.sub(rb"\A#!\S*python\S*\n", b"#!/usr/bin/python3\n", content)
         for entry in dist.entry_points.select(group="console_scripts"):
-            call = f"import sys\nfrom {entry.module} import {entry.attr.split('.')[0]}\nsys.exit({entry.attr}())\n"
-            scripts[f"usr/local/bin/{entry.name}"] = (_INTERPRETER + call).encode()
+            scripts[f"usr/local/bin/{entry.name}"] = _SCRIPT.format(
+                module=entry.module, first=entry.attr.split(".")[0], call=entry.attr
+            ).encode()
     return scripts
 
 
