@@ -10,34 +10,34 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-HERE = Path(sys.argv[2])
 CONTEXT_TOKENS = 512
 
 
 class FakeEngine(BaseHTTPRequestHandler):
     generated = 0
+    here = Path()
 
     def do_GET(self) -> None:
         if self.path == "/health":
-            self.answer(503 if (HERE / "sick").exists() else 200, "")
+            self.answer(503 if (self.here / "sick").exists() else 200, "")
         elif self.path == "/metrics":
             name = "vllm:generation_tokens_total"
             self.answer(200, f'# TYPE {name} counter\n{name}{{engine="0"}} {FakeEngine.generated}.0\n')
         elif self.allowed():
-            model = {"id": (HERE / "model").read_text(), "max_model_len": CONTEXT_TOKENS}
+            model = {"id": (self.here / "model").read_text(), "max_model_len": CONTEXT_TOKENS}
             self.answer(200, json.dumps({"object": "list", "data": [model]}))
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
         if not self.allowed():
             return
-        while (HERE / "hang").exists():
+        while (self.here / "hang").exists():
             time.sleep(0.05)
         FakeEngine.generated += 2
         self.answer(200, json.dumps({"choices": [], "usage": {"completion_tokens": 2}}))
 
     def allowed(self) -> bool:
-        if self.headers.get("Authorization") == "Bearer " + (HERE / "key").read_text():
+        if self.headers.get("Authorization") == "Bearer " + (self.here / "key").read_text():
             return True
         self.answer(401, "no key")
         return False
@@ -53,5 +53,6 @@ class FakeEngine(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
+    FakeEngine.here = Path(sys.argv[2])
     print("FakeEngine listens", flush=True)
     ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), FakeEngine).serve_forever()
