@@ -189,7 +189,7 @@ def _mounts(resolved: Resolved, here: Seat) -> tuple[Mount, ...]:
     ]
     if here.node.accelerator != "none":
         # Compiled kernels live here: a first start without them takes tens of minutes on GB10.
-        found.append(Mount(f"sparkctl-cache-{resolved.stack.name}", "/root/.cache", read_only=False))
+        found.append(Mount(f"sparkctl-cache-{resolved.stack.name}", serve.CACHE, read_only=False))
     return tuple(found)
 
 

@@ -10,6 +10,7 @@ from orchestrator.plan.launch import Container, Gateway, Mount, SecretFile, Text
 from orchestrator.plan.resolve import Resolved
 from orchestrator.plan.seat import Seat, state_root
 from orchestrator.plan.tags import local_tag
+from orchestrator.spec.pins import Image
 
 FOLDER = "/etc/sparkctl"
 
@@ -67,6 +68,11 @@ def _unit(resolved: Resolved, facts: NodeFacts, folder: str, generation: int) ->
         env={},
         mounts=(Mount(folder, FOLDER, read_only=False),) if docker else (),
         directory=folder,
-        container=Container(image=local_tag(image)) if docker and image is not None else None,
+        container=_container(image) if docker and image is not None else None,
         stop_grace_s=10,
     )
+
+
+def _container(image: Image) -> Container:
+    """As the first process of a container HAProxy ignores SIGTERM; SIGUSR1 lets it finish what streams and then end."""
+    return Container(image=local_tag(image), stop_signal="SIGUSR1")

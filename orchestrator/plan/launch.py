@@ -40,13 +40,15 @@ class Container:
     devices: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
     ulimits: tuple[str, ...] = ()
+    stop_signal: str = "SIGTERM"
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
     """One thing that runs on a node: a container, or with ``container`` None a detached process.
 
-    ``directory`` is on the node and belongs to this unit alone, and so does ``scratch`` (empty: none on the node). ``name`` is unique on the node.
+    ``directory`` is on the node and belongs to this unit alone, and so does ``scratch`` (empty: none on the node).
+    ``name`` is unique on the node.
     """
 
     name: str

@@ -19,6 +19,10 @@ from orchestrator.plan.resolve import Resolved
 from orchestrator.plan.seat import Seat
 
 
+CACHE = "/root/.cache"
+"""Inside the container: a docker volume of the node, one per stack."""
+
+
 def steps(resolved: Resolved, seats: tuple[Seat, ...], rank: int) -> tuple[Step, ...]:
     """Rank ``rank``'s start sequence."""
     return _ray(resolved, seats, rank) if resolved.executor == "ray" else _mp(resolved, seats, rank)
@@ -35,6 +39,9 @@ def files(resolved: Resolved, seat: Seat) -> dict[str, str]:
 def environment(resolved: Resolved, seat: Seat) -> dict[str, str]:
     """Variables that the executor needs on every rank, set before anything starts."""
     found = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1", "TMPDIR": seat.scratch}
+    if resolved.profile.accelerator != "none":
+        # Beside TMPDIR, which every attempt gets empty: these compile for tens of minutes and must outlive an attempt.
+        found |= {"TORCHINDUCTOR_CACHE_DIR": f"{CACHE}/torchinductor", "TRITON_CACHE_DIR": f"{CACHE}/triton"}
     if resolved.executor == "ray":
         found |= {
             "RAY_AUTH_MODE": "token",
