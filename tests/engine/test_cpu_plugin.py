@@ -73,6 +73,55 @@ def test_the_shares_of_the_ranks_add_up_to_the_whole_mixture(expert_map: ModuleT
     assert not torch.equal(shares[0], whole)
 
 
+def test_vllms_own_kernel_gives_the_whole_mixture_over_two_ranks(expert_map: ModuleType) -> None:
+    """Through the repaired ``apply`` and the compiled kernel, against the same mixture in plain arithmetic."""
+    import torch
+    from vllm._custom_ops import cpu_prepack_moe_weight
+    from vllm.model_executor.layers.fused_moe.activation import MoEActivation
+    from vllm.model_executor.layers.fused_moe.experts.cpu_moe import CPUUnquantizedExperts
+
+    class BareExperts(CPUUnquantizedExperts):  # type: ignore[misc]
+        """The kernel's caller without a layer around it."""
+
+        w1_bias = w2_bias = None
+
+        def __init__(self) -> None:
+            self._use_zentorch = False
+
+    expert_map.repair_expert_parallel()
+    random = torch.Generator().manual_seed(7)
+    tokens, hidden, inner, experts, chosen = 5, 64, 32, 4, 2
+
+    def draw(*shape: int) -> Any:
+        return torch.randn(*shape, generator=random).div(hidden**0.5).to(torch.bfloat16)
+
+    inputs = draw(tokens, hidden) * 8
+    gate_up, down = draw(experts, 2 * inner, hidden), draw(experts, hidden, inner)
+    weights, ids = torch.topk(torch.rand(tokens, experts, generator=random).softmax(dim=-1), chosen)
+    ids = ids.to(torch.int32)
+
+    expected = torch.zeros(tokens, hidden)
+    for token in range(tokens):
+        for weight, expert in zip(weights[token], ids[token].tolist(), strict=True):
+            gate, up = (gate_up[expert].float() @ inputs[token].float()).chunk(2)
+            expected[token] += weight * (down[expert].float() @ (torch.nn.functional.silu(gate) * up))
+
+    def share(mine: list[int]) -> Any:
+        numbers = torch.full((experts,), -1, dtype=torch.int32)
+        numbers[mine] = torch.arange(len(mine), dtype=torch.int32)
+        output, nothing = torch.zeros_like(inputs), torch.empty(0)
+        BareExperts().apply(
+            *(output, inputs, cpu_prepack_moe_weight(gate_up[mine], "vec"), cpu_prepack_moe_weight(down[mine], "vec")),
+            *(weights, ids, MoEActivation.SILU, experts, numbers, None, None, nothing, nothing, None, False),
+        )
+        return output.float()
+
+    first, second = share([0, 1]), share([2, 3])
+    torch.testing.assert_close(first + second, expected, rtol=0.03, atol=0.01)
+    assert float(first.abs().max()) > 0.05
+    assert float(second.abs().max()) > 0.05
+
+
 def test_the_repair_is_made_once_and_is_inherited(expert_map: ModuleType) -> None:
     from vllm.model_executor.layers.fused_moe.experts.cpu_moe import CPUUnquantizedExperts, X86CPUUnquantizedExperts
 
