@@ -46,6 +46,15 @@ def pids_marked(text: str) -> dict[int, str]:
     return {pid: words for pid, words in found.items() if words}
 
 
+def sweep(mark: str) -> None:
+    """Kill what carries the mark, again and again: one that is being killed may just have started another."""
+    while found := pids_marked(mark):
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+
+
 class LocalGang:
     """Some ranks on 127.0.0.2, 127.0.0.3, …; rank 0 has a FakeEngine, every rank a stubborn daemon."""
 
@@ -148,6 +157,4 @@ class LocalGang:
             except subprocess.TimeoutExpired:
                 agent.kill()
                 agent.wait()
-        for pid in pids_marked(f"SPARKCTL_STATE_DIR={self.directory}"):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        sweep(f"SPARKCTL_STATE_DIR={self.directory}/")

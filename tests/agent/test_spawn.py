@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.rig import STUBBORN, pids_marked, until
+from tests.agent.rig import STUBBORN, pids_marked, sweep, until
 
 
 class Runtime:
@@ -40,8 +40,7 @@ class Runtime:
 def runtime(archive: Path, tmp_path: Path) -> Iterator[Runtime]:
     made = Runtime(archive, tmp_path)
     yield made
-    for pid in pids_marked(made.mark):
-        os.kill(pid, signal.SIGKILL)
+    sweep(made.mark)
 
 
 def test_spawned_it_outlives_the_asker_and_halts_whole(runtime: Runtime) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from orchestrator.plan.rankfile import Policy, Step
-from tests.agent.rig import STUBBORN, pids_marked, until
+from tests.agent.rig import STUBBORN, pids_marked, sweep, until
 from tests.agent.worlds import plan_of
 
 DRIVER = Path(__file__).with_name("drive_supervisor.py")
@@ -60,9 +60,8 @@ class Driven:
         return self.last
 
     def close(self) -> None:
-        for pid in pids_marked(self.mark):
-            os.kill(pid, signal.SIGKILL)
         self.process.communicate(timeout=DEADLINE_S)
+        sweep(self.mark)
 
 
 @pytest.fixture
