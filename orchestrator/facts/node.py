@@ -106,7 +106,7 @@ def parse(node: str, text: str) -> NodeFacts:
     sections = _sections(text)
     ident = sections.get("ident", [])
     if "end" not in sections or len(ident) < 6:
-        raise UnreadableFactsError(f"{node}: should have answered our question, found {text.strip()[:120]!r}")
+        raise UnreadableFactsError(f"should have answered our question, found {text.strip()[:120]!r}")
     memory = dict(_meminfo(sections["memory"]))
     docker, problem = _docker(sections["docker"])
     return NodeFacts(

@@ -66,18 +66,22 @@ class Stage:
 def up(catalog: Catalog, request: Request, sink: Callable[[Event], None], cancel: Flag) -> Finished:
     """Bring the deployment to the plan and wait until it answers. Raises a ``VerbError`` otherwise."""
     began = time.monotonic()
+    stored = _stored(request.plan_file)
     chosen = world.choose(catalog, request.ask, may_assume=False)
     with sitting(world.seats(chosen.resolved.cluster)) as seats:
         stage = Stage(catalog, chosen, seats, sink, cancel)
         view = _look(stage)
         plan = view.plan
-        _refuse_moved(request, plan)
+        _refuse_moved(stored, plan)
+        _refuse_impossible(view)
         changed = not view.nothing_to_do
         if changed:
             with locked(stage.seats[plan.head], plan.state[plan.head], "up", cancel) as note:
                 if note:
                     sink(Event("note", time.time(), says=note))
                 view = _look(stage)
+                _refuse_moved(stored, view.plan)
+                _refuse_impossible(view)
                 changed = not view.nothing_to_do
                 plan = _carry_out(stage, view) if changed else view.plan
     return Finished(plan, changed, time.monotonic() - began, secrets.client_key_path(plan.deployment))
@@ -104,27 +108,34 @@ def _look(stage: Stage) -> View:
         raise VerbError(*(str(error) for error in errors), remedy=errors[0].remedy)
     now = running(answers.facts, resolved.deployment)
     plan = built(stage.chosen, answers.facts, now)
-    view = View(plan, now, answers.facts)
-    ours = (*((now.plan,) if now.plan else ()), *now.others)
-    found = () if view.nothing_to_do else findings(plan, answers.facts, ours)
+    return View(plan, now, answers.facts)
+
+
+def _refuse_impossible(view: View) -> None:
+    ours = (*((view.now.plan,) if view.now.plan else ()), *view.now.others)
+    found = () if view.nothing_to_do else findings(view.plan, view.facts, ours)
     if found:
         raise RefusedError(*(f"{finding}\n  -> {finding.remedy}" for finding in found))
-    return view
 
 
-def _refuse_moved(request: Request, plan: LaunchPlan) -> None:
-    if request.plan_file is None:
-        return
+def _stored(path: Path | None) -> LaunchPlan | None:
+    if path is None:
+        return None
     try:
-        stored = plan_from_json(request.plan_file.read_text(encoding="utf-8"))
+        return plan_from_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError(f"{request.plan_file}: {error}") from None
-    if stored.digest != plan.digest or stored.generation != plan.generation:
-        moved = [str(change) for change in changes(stored, plan)][:20]
-        why = moved or [f"generation {stored.generation} was planned, {plan.generation} would be next now"]
-        raise BlockedError(
-            f"the world moved since {request.plan_file} was made:", *why, remedy="plan again and look at the difference"
-        )
+        raise UsageError(f"{path}: {error}") from None
+
+
+def _refuse_moved(stored: LaunchPlan | None, plan: LaunchPlan) -> None:
+    """A stored plan is carried out only if planning again, in the world as it is now, gives the same one."""
+    if stored is None or (stored.digest == plan.digest and stored.generation == plan.generation):
+        return
+    moved = [str(change) for change in changes(stored, plan)][:20]
+    why = moved or [f"generation {stored.generation} was planned, {plan.generation} would be next now"]
+    raise BlockedError(
+        "the world moved since that plan was made:", *why, remedy="plan again and look at the difference"
+    )
 
 
 @contextlib.contextmanager

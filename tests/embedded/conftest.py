@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.embedded.desk import Desk
+from tests.embedded.single import found
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -40,4 +41,4 @@ def single_answer(desk: Desk) -> str:
         [sys.executable, str(script), str(desk.model)], capture_output=True, text=True, env=desk.env, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout.splitlines()[-1]
+    return found(done.stdout)

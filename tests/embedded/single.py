@@ -1,4 +1,4 @@
-"""Prints the greedy answer of one vLLM process, as JSON text on the last line. Usage: single.py MODEL_DIRECTORY."""
+"""Prints the greedy answer of one plain vLLM process. Usage: single.py MODEL_DIRECTORY."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 
 QUESTION = [{"role": "user", "content": "Hello fox"}]
 TOKENS = 24
+MARK = "ANSWER "
 
 
 def main() -> None:
@@ -17,8 +18,13 @@ def main() -> None:
 
     engine = LLM(sys.argv[1], max_model_len=512, enforce_eager=True)
     answer = engine.chat(QUESTION, SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True))  # type: ignore[arg-type]
-    print()
-    print(json.dumps(answer[0].outputs[0].text))
+    print("\n" + MARK + json.dumps(answer[0].outputs[0].text), flush=True)
+
+
+def found(output: str) -> str:
+    """The answer among whatever else the engine printed."""
+    (line,) = [line for line in output.splitlines() if line.startswith(MARK)]
+    return str(json.loads(line.removeprefix(MARK)))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -54,7 +53,7 @@ def test_up_again_changes_nothing(desk: Desk) -> None:
 
 def test_two_ranks_answer_as_one_process_does(desk: Desk, single_answer: str) -> None:
     said = desk.chat(tokens=24).json()["choices"][0]["message"]["content"]
-    assert said == json.loads(single_answer)
+    assert said == single_answer
 
 
 def test_the_openai_client_chats_streams_and_is_refused_in_its_own_words(desk: Desk) -> None:
@@ -157,7 +156,7 @@ def test_mp_serves_the_same_answer(desk: Desk, single_answer: str) -> None:
     assert done.returncode == 0, done.stderr
     assert desk.pids("ray::") == []
     said = desk.chat(tokens=24).json()["choices"][0]["message"]["content"]
-    assert said == json.loads(single_answer)
+    assert said == single_answer
 
 
 def test_down_leaves_nothing(desk: Desk) -> None:

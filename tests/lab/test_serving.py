@@ -3,7 +3,6 @@ sparkctl's word for it. The tests run in the order they stand in: each begins wi
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import httpx
 import openai
 import pytest
 
+from tests.embedded.single import found
 from tests.lab import operator as desk
 from tests.lab.image import Layout
 from tests.lab.node import Node
@@ -104,7 +104,7 @@ def test_the_greedy_answer_is_that_of_one_process(operator: Operator, lab_model:
     done = subprocess.run([sys.executable, single, lab_model], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     said = operator.chat(tokens=24).json()["choices"][0]["message"]["content"]
-    assert said == json.loads(done.stdout.splitlines()[-1])
+    assert said == found(done.stdout)
 
 
 def test_the_openai_client_chats_streams_hangs_up_and_is_refused(operator: Operator, lab: Lab) -> None:

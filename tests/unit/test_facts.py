@@ -71,7 +71,7 @@ def test_a_full_answer() -> None:
 
 @pytest.mark.parametrize("text", ["", "This account is currently not available.\n", ANSWER.replace("== end\n", "")])
 def test_what_is_no_answer(text: str) -> None:
-    with pytest.raises(UnreadableFactsError, match="spark-1: should have answered our question"):
+    with pytest.raises(UnreadableFactsError, match="should have answered our question"):
         parse("spark-1", text)
 
 

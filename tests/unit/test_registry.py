@@ -163,10 +163,10 @@ def test_it_is_read_only(client: httpx.Client, layout: Path) -> None:
 
 
 def test_it_speaks_http_to_who_tries_https_first(registry: Registry) -> None:
-    """As docker does; it must get an answer that is plainly not TLS, not a silence."""
+    """As docker does; it goes on only after an answer that begins so, and waits long for none."""
     with socket.create_connection(("127.0.0.1", registry.port), 5.0) as line:
-        line.sendall(b"\x16\x03\x01\x00\x05hello\r\n\r\n")
-        assert b"400" in line.recv(4096)
+        line.sendall(b"\x16\x03\x01\x00\x05hello")
+        assert b"".join(iter(lambda: line.recv(4096), b"")).startswith(b"HTTP/1.0 400 ")
 
 
 def test_when_it_ends_nothing_stays_open(layout: Path) -> None:
@@ -276,6 +276,7 @@ SOCKET = "unix:///var/run/docker.sock"
     [
         (127, "bash: line 1: docker: command not found", "docker should be installed, found none"),
         (127, "sh: 1: docker: not found", "docker should be installed, found none"),
+        (126, "bash: line 1: /usr/bin/docker: Permission denied", "this user may not run the docker program"),
         (127, "zsh:1: command not found: docker", "docker should be installed, found none"),
         (
             1,

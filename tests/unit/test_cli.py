@@ -1,0 +1,158 @@
+"""The command as a person meets it: words, exit codes, and no traceback whatever is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+
+CLUSTER = """\
+nodes:
+  - {name: a, ssh: {host: 127.0.0.1, user: nobody, port: PORT}, rails: [{netdev: eth0, address: 198.51.100.1}]}
+  - {name: b, ssh: {host: 127.0.0.1, user: nobody, port: PORT}, rails: [{netdev: eth0, address: 198.51.100.2}]}
+"""
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    """Runs sparkctl in an empty folder and an empty home."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("XDG_", "SPARKCTL_"))}
+    (tmp_path / "home").mkdir()
+    env |= {"HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": ""}
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "orchestrator.cli", *words]
+        done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=120)
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    return run
+
+
+def closed_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_version_and_help(cli: Cli) -> None:
+    assert cli("--version").stdout.startswith("sparkctl ")
+    assert all(verb in cli("--help").stdout for verb in ("up", "plan", "status", "logs", "down", "completion"))
+
+
+def test_a_mistyped_verb_and_a_mistyped_profile_name_the_nearest(cli: Cli) -> None:
+    done = cli("statsu")
+    assert (done.returncode, "did you mean status?" in done.stderr) == (2, True)
+    done = cli("plan", "tinny")
+    assert done.returncode == 2
+    assert "tiny" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["../tiny", "/etc/passwd", "profiles/tiny.yaml"])
+def test_a_profile_is_named_not_pathed(cli: Cli, name: str) -> None:
+    done = cli("plan", name)
+    assert done.returncode == 2
+    assert "name" in done.stderr
+
+
+def test_plan_is_canonical_json_for_scripts_and_can_be_stored(cli: Cli, tmp_path: Path) -> None:
+    shown = cli("plan", "tiny", "--offline", "--json", "--out", "plan.json").stdout
+    assert json.loads(shown)["deployment"] == "tiny"
+    assert (tmp_path / "plan.json").read_text() == shown
+
+
+def test_planning_has_no_effect_on_this_machine(cli: Cli, tmp_path: Path) -> None:
+    assert cli("plan", "tiny").returncode == 0
+    assert cli("plan", "deepseek-v4-flash", "--nodes", "2").returncode == 0
+    assert list(tmp_path.rglob("*")) == [tmp_path / "home"]
+
+
+def test_without_a_cluster_file_a_plan_says_so_and_up_refuses(cli: Cli) -> None:
+    assert "no cluster.yaml" in cli("plan", "deepseek-v4-flash").stdout
+    done = cli("up", "deepseek-v4-flash")
+    assert done.returncode == 2
+    assert "there is no cluster.yaml" in done.stderr
+    assert "->" in done.stderr
+
+
+def test_two_problems_in_one_file_are_told_at_once(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "profiles").mkdir()
+    text = (ROOT / "profiles" / "tiny.yaml").read_text(encoding="utf-8")
+    text = text.replace("context_tokens: 512", "context_tokns: 512").replace("runtime: process", "runtime: podman")
+    (tmp_path / "profiles" / "tiny.yaml").write_text(text)
+    done = cli("plan", "tiny")
+    assert done.returncode == 2
+    assert "profiles/tiny.yaml engine/context_tokns: unknown key; did you mean context_tokens?" in done.stderr
+    assert "profiles/tiny.yaml runtime:" in done.stderr
+
+
+def test_an_illegal_node_count_names_the_legal_ones(cli: Cli) -> None:
+    done = cli("plan", "deepseek-v4-flash", "--nodes", "3")
+    assert (done.returncode, "nodes: should be 2, found --nodes 3" in done.stderr) == (2, True)
+
+
+def test_nodes_out_of_reach_are_all_named_with_a_way_out(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text(CLUSTER.replace("PORT", str(closed_port())))
+    done = cli("up", "deepseek-v4-flash", "--executor", "mp")
+    assert done.returncode == 1
+    assert "sparkctl: a: " in done.stderr
+    assert "sparkctl: b: " in done.stderr
+    assert "->" in done.stderr
+    done = cli("plan", "deepseek-v4-flash")
+    assert done.returncode == 0
+    assert "a: not compared" in done.stdout
+
+
+def test_a_missing_cluster_file_that_was_named(cli: Cli) -> None:
+    done = cli("--cluster", "nowhere.yaml", "status")
+    assert done.returncode == 2
+    assert "nowhere.yaml" in done.stderr
+
+
+def test_status_and_down_where_nothing_runs(cli: Cli) -> None:
+    assert (cli("status").stdout, cli("status", "--json").stdout) == ("nothing runs\n", "[]\n")
+    assert cli("down", "tiny").returncode == 0
+    assert cli("logs").stdout == "nothing runs\n"
+
+
+def test_a_stored_plan_is_refused_when_the_world_has_moved(cli: Cli, tmp_path: Path) -> None:
+    cli("plan", "tiny", "--out", "plan.json")
+    (tmp_path / "profiles").mkdir()
+    text = (ROOT / "profiles" / "tiny.yaml").read_text(encoding="utf-8")
+    (tmp_path / "profiles" / "tiny.yaml").write_text(text.replace("context_tokens: 512", "context_tokens: 256"))
+    done = cli("up", "tiny", "--plan", "plan.json")
+    assert done.returncode == 4, done.stderr
+    assert "the world moved" in done.stderr
+    assert "512" in done.stderr
+    assert "256" in done.stderr
+    assert list((tmp_path / "home").iterdir()) == []
+
+
+def test_a_stored_plan_that_is_none(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text("{}")
+    done = cli("up", "tiny", "--plan", "plan.json")
+    assert done.returncode == 2
+    assert "not a launch plan" in done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_for_every_shell(cli: Cli, shell: str) -> None:
+    script = cli("completion", shell).stdout
+    assert "_SPARKCTL_COMPLETE" in script
+    assert script.endswith("\n")
+
+
+def test_output_that_nobody_reads_is_no_error(cli: Cli, tmp_path: Path) -> None:
+    line = f"{sys.executable} -m orchestrator.cli plan deepseek-v4-flash | head -n 1"
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
