@@ -14,6 +14,7 @@ from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
+from orchestrator.agent.belongings import give, give_all
 from orchestrator.agent.gang import decide, peers_missing
 from orchestrator.agent.gates import Sight, all_gates, judge
 from orchestrator.agent.memory import Gang, recall, remember
@@ -55,6 +56,7 @@ def write(path: Path, text: str, sync: bool = False) -> None:
     fresh = path.with_name(path.name + ".new")
     try:
         fresh.touch(mode=0o600)
+        give(fresh, path.parent)
         with fresh.open("w") as file:
             file.write(text)
             file.flush()
@@ -157,6 +159,7 @@ class Agent:
         self.gang = replace(gang, state="stopped", forgiven_at=time.time())
         self._remember()
         self._publish(self.gang, (), False)
+        give_all(self.directory)
         say("sparkctl: stopped" + ("" if own.phase == "idle" else f"; {self.supervisor.doing}"))
 
     def _publish(self, gang: Gang, gates: tuple[Gate, ...], ready: bool) -> None:

@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from orchestrator.agent.belongings import give, remove, shared_memory
 from orchestrator.agent.fatal import first_fatal, last_line
 from orchestrator.agent.proctree import become_subreaper, descendants, living, marked, send, table
 from orchestrator.agent.steps import MARK, Children, Echo, connects, empty, ending, launch, tail
@@ -20,6 +21,7 @@ from orchestrator.agent.views import Own
 from orchestrator.plan.rankfile import RankFile, Step
 
 KEPT_ATTEMPTS = 5
+SHARED_EVERY_S = 5.0
 
 
 class Supervisor:
@@ -39,6 +41,7 @@ class Supervisor:
         self._echoes: list[Echo] = []
         self._index, self._step_since, self._next_try = 0, 0.0, 0.0
         self._kill_since, self._termed, self._left = 0.0, set[int](), dict[str, int]()
+        self._shared, self._shared_at = set[str](), 0.0
         become_subreaper()
 
     # ---- commands
@@ -49,7 +52,9 @@ class Supervisor:
         self._daemons, self._kept, self._until, self._echoes, self._index = {}, {}, None, [], 0
         self._step_since = self._next_try = now
         try:
-            self._directory().mkdir(parents=True, exist_ok=True)
+            for folder in (self.logs, self._directory()):
+                folder.mkdir(exist_ok=True)
+                give(folder, Path(self.plan.state_dir))
             if self.plan.scratch:
                 empty(self.plan.scratch)
         except OSError as error:
@@ -74,6 +79,9 @@ class Supervisor:
             self._kill_on(now)
         if self.own.phase in ("steps", "up"):
             self._watch()
+            if now - self._shared_at > SHARED_EVERY_S:
+                self._shared_at = now
+                self._shared |= shared_memory(self._ours())
         while self.own.phase == "steps" and self._advance(now, peers_missing):
             self._index += 1
             self._step_since = self._next_try = now
@@ -175,8 +183,10 @@ class Supervisor:
         self._left = {f"{name}-{pid}": pid for pid, name in left.items()}
         if not left:
             self._reap()
-            self.own, self.doing, self._daemons = Own(), "", {}
+            remove(self._shared)
+            self.own, self.doing, self._daemons, self._shared = Own(), "", {}, set()
             return
+        self._shared |= shared_memory(left)
         names = ", ".join(sorted(set(left.values())))
         self.doing = f"ending {len(left)} processes: {names}"
         send(left.keys() - self._termed, signal.SIGTERM)

@@ -18,7 +18,6 @@ from orchestrator.plan.rankfile import Step
 from orchestrator.plan.resolve import Resolved
 from orchestrator.plan.seat import Seat
 
-
 CACHE = "/root/.cache"
 """Inside the container: a docker volume of the node, one per stack."""
 
