@@ -24,6 +24,11 @@ _TROUBLES: tuple[tuple[str, str, str], ...] = (
         "sudo apt-get install docker.io   (DGX OS brings its own)",
     ),
     (
+        r"docker: permission denied|docker: may not be run",
+        "this user may not run the docker program",
+        "ls -l $(command -v docker)   on the node",
+    ),
+    (
         r"permission denied while trying to connect",
         "this user may not use docker: not in group docker",
         "sudo usermod -aG docker $USER   on the node, then log in again",

@@ -65,6 +65,7 @@ class _Sender:
         self._action, self._transport, self._source, self._talk = action, transport, source, talk
         self._node = action.node
         self._end_s = time.monotonic() + action.deadline_s
+        self._sent_bytes = 0
 
     def run(self) -> str:
         action = self._action
@@ -113,6 +114,7 @@ class _Sender:
             raise _PullFailedError(f"from this machine: {error}") from None
         if arch and layout.architectures and arch not in layout.architectures:
             raise self._wrong_architecture(", ".join(sorted(layout.architectures)), arch)
+        self._sent_bytes = layout.total_bytes
         with serving(layout.path) as registry, self._reached(registry) as port:
             name = f"127.0.0.1:{port}/{_path_of(action.repository)}@{action.digest}"
             self._pull(name, lambda: f"{gigabytes(registry.served_bytes)} of {gigabytes(layout.total_bytes)}")
@@ -171,10 +173,11 @@ class _Sender:
         root = self._docker("info", "--format", "{{.DockerRootDir}}").stdout.strip() or "/var/lib/docker"
         free = self._transport.run(("df", "-B1", "--output=avail", "--", root), deadline_s=ASK_DEADLINE_S)
         words = free.stdout.split()
-        left = f", {gigabytes(int(words[-1]))} free" if words and words[-1].isdigit() else ""
+        left = f"; {gigabytes(int(words[-1]))} free now" if words and words[-1].isdigit() else ""
+        size = f", {gigabytes(self._sent_bytes)} to send," if self._sent_bytes else ""
         return DiskFullError(
             self._node,
-            f"the disk that holds {root} ran full while image {self._action.repository} was unpacked{left}",
+            f"the disk that holds {root} ran full while image {self._action.repository}{size} was unpacked{left}",
             "docker system df; docker image prune   on the node",
         )
 

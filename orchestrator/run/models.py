@@ -140,7 +140,9 @@ class _Sender:
             )
         self._drop_cache(todo)
         self._stamp(wanted)
-        return f"sent {len(todo)} files, {gigabytes(sum(wanted[path] for path in todo))}"
+        return (
+            f"sent {len(todo)} {'file' if len(todo) == 1 else 'files'}, {gigabytes(sum(wanted[path] for path in todo))}"
+        )
 
     def _look(self) -> Listing:
         seen = self._transport.run(("sh", "-c", _LOOK, "look", self._action.target), deadline_s=LOOK_DEADLINE_S)

@@ -21,6 +21,7 @@ from orchestrator.run.layout import LARGEST_MANIFEST_BYTES
 
 CHUNK_BYTES = 4 * 1024 * 1024
 IDLE_S = 120.0
+TLS_GREETING = b"\x16"
 _THING = re.compile(r"/v2/[a-z0-9][a-z0-9._/-]{0,254}/(manifests|blobs)/sha256:([0-9a-f]{64})")
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
@@ -86,6 +87,17 @@ class _Answer(BaseHTTPRequestHandler):
     def setup(self) -> None:
         self.server.opened(self.request)
         super().setup()
+
+    def handle(self) -> None:
+        """Docker tries TLS first, and a greeting in TLS may have no line end to wait for.
+
+        With containerd's image store it goes on in plain http only after an answer that begins with ``HTTP/``.
+        """
+        if self.connection.recv(1, socket.MSG_PEEK) == TLS_GREETING:
+            self.connection.recv(CHUNK_BYTES)
+            self.connection.sendall(b"HTTP/1.0 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+            return
+        super().handle()
 
     def finish(self) -> None:
         self.server.closed(self.request)

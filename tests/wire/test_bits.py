@@ -326,7 +326,7 @@ def test_an_image_for_another_processor_is_not_sent(desk: Desk) -> None:
         (
             {"pull": (1, "write /x: no space left on device")},
             DiskFullError,
-            r"ran full while image .* unpacked, .* free",
+            r"image, 1.0 MB to send, was unpacked; .* free now",
         ),
         ({"pull": (1, "no matching manifest for linux/arm64")}, WrongArchitectureError, "no matching manifest"),
         (
@@ -402,7 +402,7 @@ def test_without_a_manifest_the_source_is_the_measure(desk: Desk, source: Path, 
     target = tmp_path / "m"
     assert desk.model(source, target).startswith("sent 3 files")
     (source / "config.json").write_text('{"new": 1}')
-    assert desk.model(source, target) == "sent 1 files, 10 bytes"
+    assert desk.model(source, target) == "sent 1 file, 10 bytes"
     assert desk.model(source, target) == "already there"
 
 
@@ -430,7 +430,7 @@ def test_links_of_a_download_cache_become_files(desk: Desk, source: Path, tmp_pa
     snapshot.mkdir()
     (snapshot / "config.json").symlink_to(source / "config.json")
     target = tmp_path / "m"
-    assert desk.model(snapshot, target, {"config.json": 2}) == "sent 1 files, 2 bytes"
+    assert desk.model(snapshot, target, {"config.json": 2}) == "sent 1 file, 2 bytes"
     assert not (target / "config.json").is_symlink()
 
 
@@ -477,7 +477,7 @@ def test_an_interrupted_copy_resumes_and_never_stands_under_its_name(desk: Desk,
     (source / "big").write_bytes(b"")
     with (source / "big").open("wb") as file:
         file.truncate(1 << 20)
-    assert desk.model(source, target, {"big": 1 << 20}).startswith("sent 1 files")
+    assert desk.model(source, target, {"big": 1 << 20}).startswith("sent 1 file")
     assert not (target / PARTIAL).exists()
 
 
