@@ -10,7 +10,7 @@ from click.shell_completion import get_completion_class
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
     """Print shell completion. For bash: `sparkctl completion bash >> ~/.bashrc`."""
-    from orchestrator.cli.main import cli
+    from orchestrator.cli.group import cli
 
     made = get_completion_class(shell)
     if made is None:

@@ -15,16 +15,19 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.facts.node import NodeFacts, UnreadableFactsError, parse, question
 from orchestrator.plan.resolve import PlanError, Resolved, Wish, resolve
 from orchestrator.run.catalog import Catalog
-from orchestrator.run.sshsettings import Files
 from orchestrator.run.transport import NodeError, Transport
 from orchestrator.spec.cluster import Bits, Cluster, GatewayAt, Node, Rail, Ssh
 from orchestrator.spec.problems import SpecError
 from orchestrator.spec.profile import Executor, Profile
 from orchestrator.verbs.errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.run.sshsettings import Files
 
 EMBEDDED = Cluster(
     name="embedded",
@@ -137,6 +140,8 @@ def seats(cluster: Cluster, nodes: Iterable[Node] | None = None) -> dict[str, Tr
 
 def ssh_files(cluster: Cluster) -> Files:
     """The SSH files that the cluster file names in place of the operator's own."""
+    from orchestrator.run.sshsettings import Files
+
     return Files(config=Path(cluster.ssh_config).expanduser() if cluster.ssh_config else None)
 
 
