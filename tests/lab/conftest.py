@@ -55,6 +55,10 @@ def lab_base_image(tmp_path_factory: pytest.TempPathFactory) -> Layout:
 
 @pytest.fixture(scope="session")
 def lab_model() -> Path:
+    return made_model()
+
+
+def made_model() -> Path:
     """The folder of a tiny mixture-of-experts model with a tokenizer; kept for as long as its recipe is the same."""
     recipe = hashlib.sha256(_MAKE_MODEL.read_bytes()).hexdigest()[:12]
     made = CACHE / f"model-{recipe}"
