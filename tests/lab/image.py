@@ -31,6 +31,8 @@ _HOOKS = (
     'rm -f "$1"/etc/resolv.conf',
 )
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Even an eager vLLM compiles a few functions on its first request, for which the image would need a C++ compiler.
+_ENVIRONMENT = [f"PATH={_PATH}", "LANG=C.UTF-8", "TORCHDYNAMO_DISABLE=1"]
 _MEDIA = "application/vnd.oci.image"
 
 
@@ -57,22 +59,18 @@ def build(layout_dir: Path) -> Layout:
     Raises RuntimeError when no Debian has this interpreter's Python, or it lacks vLLM or Ray.
     """
     found = python_layer.needed()
-    base = _base_hash()
     recipe = Path(python_layer.__file__).read_text()
-    name = recipe_hash(base, python_layer.fingerprint(found), python_layer.unused_kernels(), recipe)
+    python = recipe_hash(_suite(), python_layer.fingerprint(found), python_layer.unused_kernels(), recipe)
 
-    def layers(folder: Path) -> list[Path]:
-        python = folder / "python.tar"
-        python_layer.write(found, python)
-        return [_base_layer(base), python]
+    def layers() -> list[Path]:
+        return [_base_layer(), _layer(python, lambda half: python_layer.write(found, half))]
 
-    return _cached(f"image-{name}", REPOSITORY, layers, layout_dir)
+    return _cached(f"{_base_hash()}-{python}", REPOSITORY, layers, layout_dir)
 
 
 def build_base(layout_dir: Path) -> Layout:
     """The same image without vLLM and Ray, for what needs any container at all. First time about 20 s."""
-    base = _base_hash()
-    return _cached(f"image-base-{base}", BASE_REPOSITORY, lambda _: [_base_layer(base)], layout_dir)
+    return _cached(_base_hash(), BASE_REPOSITORY, lambda: [_base_layer()], layout_dir)
 
 
 def _suite() -> str:
@@ -87,24 +85,29 @@ def _base_hash() -> str:
     return recipe_hash(_suite(), _PACKAGES, _HOOKS)
 
 
-def _base_layer(name: str) -> Path:
+def _base_layer() -> Path:
+    options = ("--format=tar", "--skip=output/dev")
+    return _layer(_base_hash(), lambda half: mmdebstrap(_suite(), _PACKAGES, _HOOKS, half, *options))
+
+
+def _layer(name: str, make: Callable[[Path], None]) -> Path:
     made = CACHE / f"layer-{name}.tar"
     with locked(made):
         if not made.exists():
             half = CACHE / f"layer-{name}.half.tar"
-            mmdebstrap(_suite(), _PACKAGES, _HOOKS, half, "--format=tar", "--skip=output/dev")
+            make(half)
             half.rename(made)
     return made
 
 
-def _cached(name: str, repository: str, layers: Callable[[Path], list[Path]], layout_dir: Path) -> Layout:
-    kept = CACHE / name
+def _cached(name: str, repository: str, layers: Callable[[], list[Path]], layout_dir: Path) -> Layout:
+    kept = CACHE / f"image-{name}-{recipe_hash(_config([]))}"
     with locked(kept):
         if not kept.is_dir():
-            half = CACHE / f"{name}.half"
+            half = kept.with_suffix(".half")
             shutil.rmtree(half, ignore_errors=True)
             half.mkdir()
-            _write_layout(half, repository, layers(half))
+            _write_layout(half, repository, layers())
             half.rename(kept)
     shutil.rmtree(layout_dir, ignore_errors=True)
     shutil.copytree(kept, layout_dir, copy_function=_link)
@@ -155,8 +158,6 @@ def _add_layer(blobs: Path, layer: Path) -> str:
     with layer.open("rb") as handle:
         digest = hashlib.file_digest(handle, "sha256").hexdigest()
     _link(str(layer), str(blobs / digest))
-    if layer.parent == blobs.parent.parent:
-        layer.unlink()
     return digest
 
 
@@ -167,7 +168,7 @@ def _platform() -> dict[str, str]:
 def _config(digests: list[str]) -> dict[str, Any]:
     return {
         **_platform(),
-        "config": {"Env": [f"PATH={_PATH}", "LANG=C.UTF-8"], "WorkingDir": "/"},
+        "config": {"Env": _ENVIRONMENT, "WorkingDir": "/"},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in digests]},
         "history": [{"created": "1970-01-01T00:00:00Z", "created_by": "tests/lab/image.py"} for _ in digests],
     }
