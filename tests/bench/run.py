@@ -5,13 +5,22 @@ from __future__ import annotations
 import os
 import sys
 
-from tests.bench import commands, gateway, start
+import tests.bench.commands
+import tests.bench.gateway
+import tests.bench.start
+
+
+BENCHES = {
+    "commands": tests.bench.commands.run,
+    "gateway": tests.bench.gateway.run,
+    "start": tests.bench.start.run,
+}
 
 
 def main() -> None:
-    chosen = sys.argv[1:] or ["commands", "gateway", "start"]
+    chosen = sys.argv[1:] or list(BENCHES)
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} before the run")
-    for name, bench in (("commands", commands.run), ("gateway", gateway.run), ("start", start.run)):
+    for name, bench in BENCHES.items():
         if name in chosen:
             print(f"\n=== {name}", flush=True)
             for line in bench():
