@@ -9,7 +9,6 @@ import tests.bench.commands
 import tests.bench.gateway
 import tests.bench.start
 
-
 BENCHES = {
     "commands": tests.bench.commands.run,
     "gateway": tests.bench.gateway.run,
