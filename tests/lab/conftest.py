@@ -66,6 +66,6 @@ def made_model() -> Path:
         if not made.is_dir():
             half = CACHE / f"model-{recipe}.half"
             shutil.rmtree(half, ignore_errors=True)
-            subprocess.run((sys.executable, str(_MAKE_MODEL), str(half), "qwen3moe"), check=True, capture_output=True)
+            subprocess.run((sys.executable, str(_MAKE_MODEL), str(half)), check=True, capture_output=True)
             half.rename(made)
     return made
