@@ -141,7 +141,9 @@ def _stop(plan: LaunchPlan) -> tuple[Action, ...]:
 
 
 def _start_again(plan: LaunchPlan) -> tuple[Action, ...]:
-    return tuple(_run(plan, unit, runtime.start_again(plan, unit), f"start {unit.name} again") for unit in plan.units)
+    """An interrupted stop may still be under way, and what is stopping cannot be started: so it is stopped first."""
+    again = tuple(_run(plan, unit, runtime.start_again(plan, unit), f"start {unit.name} again") for unit in plan.units)
+    return (*_stop(plan), *again)
 
 
 def _remove(plan: LaunchPlan) -> tuple[Action, ...]:

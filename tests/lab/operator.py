@@ -53,7 +53,7 @@ def _profile() -> dict[str, object]:
 def _stack(image: Layout) -> dict[str, object]:
     stack: dict[str, object] = yaml.safe_load((ROOT / "pins/stacks/vllm-cpu.yaml").read_text(encoding="utf-8"))
     pinned = {"repository": image.ref.repository, "digest": image.ref.digest, "confidence": "built"}
-    return stack | {"name": NAME, "image": pinned, "gateway": pinned}
+    return stack | {"name": NAME, "image": pinned, "gateway": dict(pinned)}
 
 
 def _cluster(folder: Path, lab: Lab) -> dict[str, object]:
