@@ -87,7 +87,8 @@ def test_the_engine_listens_on_the_fabric_only(lab: Lab) -> None:
 def test_no_secret_is_in_an_argv_an_inspection_or_a_log(operator: Operator, lab: Lab) -> None:
     state = "/home/spark/.local/state/sparkctl/lab"
     for node in lab.nodes:
-        secrets = node.sh(f"cat $(find {state} -name '*.token' -o -name '*.key' -o -name engine.map)").split()
+        found = f"$(find {state} -name '*.token' -o -name '*.key' -o -name engine.map)"
+        secrets = node.sh(f"for file in {found}; do cat $file; echo; done").split()
         names = " ".join(sparkctl_containers(node))
         seen = node.sh(
             f"ps -eo args; docker inspect {names}; for c in {names}; do docker logs $c 2>&1; done; "
