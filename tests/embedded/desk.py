@@ -23,6 +23,9 @@ class Desk(Operator):
         profile += "ports:\n" + "".join(f"  {name}: {port}\n" for name, port in zip(PORTS, ports, strict=True))
         (folder / "profiles").mkdir()
         (folder / "profiles" / "tiny.yaml").write_text(profile, encoding="utf-8")
+        broken = profile.replace("name: tiny\n", "name: broken\n", 1).replace("  dtype:", "  no-such-flag: 1\n  dtype:")
+        broken = broken.replace("readiness:\n", "readiness:\n  breaker_attempts: 1\n")
+        (folder / "profiles" / "broken.yaml").write_text(broken, encoding="utf-8")
         (folder / "cluster.yaml").write_text(CLUSTER.format(port=gateway), encoding="utf-8")
         (folder / "home").mkdir()
         env = {key: value for key, value in os.environ.items() if not key.startswith(("XDG_", "SPARKCTL_"))}
