@@ -47,6 +47,8 @@ def environment(resolved: Resolved, seat: Seat) -> dict[str, str]:
             "RAY_AUTH_TOKEN_PATH": f"{seat.directory}/ray.token",
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_memory_monitor_refresh_ms": "0",
+            # Ray's own 30 s is not enough for a machine that is busy loading: nodes then give up on one another.
+            "RAY_raylet_start_wait_time_s": "180",
             "VLLM_CONFIG_ROOT": f"{seat.directory}/vllm",
         }
         if seat.rank == 0:

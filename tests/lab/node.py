@@ -154,7 +154,12 @@ class Node:
         """All containers, running or not, newest first."""
         lines = self.sh("docker ps --all --no-trunc --format '{{json .}}'").splitlines()
         rows = [json.loads(line) for line in lines]
-        return tuple(Container(row["ID"], row["Names"], row["Image"], row["State"], row["Labels"]) for row in rows)
+        # Docker writes labels in any order, another one each time.
+        labels = [",".join(sorted(row["Labels"].split(","))) for row in rows]
+        return tuple(
+            Container(row["ID"], row["Names"], row["Image"], row["State"], label)
+            for row, label in zip(rows, labels, strict=True)
+        )
 
     def pids(self, pattern: str) -> tuple[int, ...]:
         """Processes, containers' included, whose command line matches a regular expression; ids are this machine's,
