@@ -11,12 +11,17 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Run ``argv`` on ``node``; exit codes outside ``ok`` fail. ``says`` is what a person is told."""
+    """Run ``argv`` on ``node``; exit codes outside ``ok`` fail. ``says`` is what a person is told.
+
+    ``whole``: once begun it is let finish, also after Ctrl-C. It hands work to somebody who goes on without us (docker
+    makes a container whose client is gone), so what would be undone might not be there yet.
+    """
 
     node: str
     argv: tuple[str, ...]
     says: str
     deadline_s: float = 60.0
+    whole: bool = False
     ok: tuple[int, ...] = (0,)
 
 

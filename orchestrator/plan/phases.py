@@ -170,4 +170,4 @@ def _forget_all_but_plan(plan: LaunchPlan) -> tuple[Action, ...]:
 
 
 def _run(plan: LaunchPlan, unit: Unit, argv: tuple[str, ...], says: str) -> Run:
-    return Run(unit.node, argv, says, deadline_s=float(unit.stop_grace_s) + 60.0)
+    return Run(unit.node, argv, says, deadline_s=float(unit.stop_grace_s) + 60.0, whole=True)

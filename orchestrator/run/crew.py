@@ -29,6 +29,9 @@ LET_GO_S = 30.0
 PROBE_S = 30.0
 """The longest that one look of an ``Await`` may take."""
 
+WHOLE_S = 25.0
+"""How long an action that is to be let finish may go on after it was told to end."""
+
 TURN_S = 0.05
 CANCEL_EVERY_S = 0.2
 TAIL_LINES = 6
@@ -84,6 +87,8 @@ class Crew:
         self._hands, self._tell, self._keep_going = hands, tell, keep_going
         self._halt, self._abort = threading.Event(), threading.Event()
         self._troubles: list[Trouble] = []
+        self._whole: set[str] = set()
+        self._whole_end = float("inf")
 
     def work(self, actions: Sequence[Action], told_to_end: Callable[[], bool]) -> tuple[Trouble, ...]:
         """What failed, first failure first; empty also when only ``told_to_end`` ended it."""
@@ -114,9 +119,11 @@ class Crew:
         if not self._abort.is_set():
             self._halt.set()
             self._abort.set()
+            self._whole_end = time.monotonic() + WHOLE_S
             self._hands.bits.cancel()
         for node in nodes:
-            self._hands.seats[node].cancel()
+            if node not in self._whole or time.monotonic() > self._whole_end:
+                self._hands.seats[node].cancel()
 
     def _one_node(self, actions: Sequence[Action]) -> None:
         for action in actions:
@@ -145,7 +152,7 @@ class Crew:
     def _do(self, action: Action) -> str:
         transport = self._hands.seats[action.node]
         if isinstance(action, Run):
-            _run(action, transport)
+            self._run(action, transport)
         elif isinstance(action, Put):
             transport.put(action.path, action.data, action.mode)
         elif isinstance(action, Await):
@@ -155,6 +162,14 @@ class Crew:
         else:
             return self._hands.bits.send_model(action, transport, self._progress(action))
         return ""
+
+    def _run(self, action: Run, transport: Transport) -> None:
+        if action.whole:
+            self._whole.add(action.node)
+        try:
+            _run(action, transport)
+        finally:
+            self._whole.discard(action.node)
 
     def _progress(self, action: Action) -> Callable[[str], None]:
         return lambda says: self._tell("action-progress", action.node, says)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -187,6 +188,22 @@ def test_cancel_undoes_and_is_an_interruption_not_a_failure() -> None:
     assert outcome == Outcome("interrupted", phase="Two")
     assert stage.diary[-2:] == ["a un-two", "a un-one"]
     assert stage.bits.cancels == 1
+
+
+def test_what_must_be_whole_is_let_finish_before_it_is_undone() -> None:
+    stage = Stage()
+
+    def begun() -> Result:
+        stage.cancel.set()
+        time.sleep(0.5)
+        stage.diary.append("a made")
+        return Result(0, "", "")
+
+    stage.answers = {"make": begun}
+    make = Run("a", ("make",), "make", whole=True)
+    outcome = stage.play(Phase("Make", (make, run("a", "more")), undo=(run("a", "unmake"),)))
+    assert outcome.kind == "interrupted"
+    assert stage.diary == ["a make", "a made", "a unmake"]
 
 
 def test_cancel_before_the_first_phase_touches_nothing() -> None:
