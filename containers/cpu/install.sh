@@ -68,5 +68,5 @@ if ! $pip install --no-deps "$torch" 2>/dev/null; then
 fi
 # --no-deps: the lock is complete, and leaves out what breaks or bloats a CPU install (torchvision, torchaudio, triton).
 $pip install --no-deps -r "$here/lock.txt" "$here/vllm-shim" "$here/vllm-cpu-ray"
-$pip install -e "$root[dev]" build
+$pip install -e "$root[dev]"
 say "done: $venv"
