@@ -48,10 +48,11 @@ class Desk(Operator):
                 line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 env = (entry / "environ").read_bytes()
                 state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-            except (OSError, ValueError):
+                name = line or (entry / "comm").read_text().strip()
+            except (OSError, ValueError, IndexError):  # not a process, or one that ended while we looked
                 continue
             if state != "Z" and f"HOME={self.folder}/home".encode() in env.split(b"\0"):
-                found[int(entry.name)] = line or (entry / "comm").read_text().strip()
+                found[int(entry.name)] = name
         return found
 
     def pids(self, word: str) -> list[int]:

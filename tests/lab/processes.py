@@ -17,14 +17,21 @@ def _read(path: Path) -> str:
         return ""
 
 
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:  # likewise; Path.glob of Python 3.11 raises here
+        return []
+
+
 def descendants(ancestor: int) -> tuple[int, ...]:
     """The process ids of `ancestor` (none when it is gone) and of all that it started, parents first."""
     if not (_PROC / str(ancestor)).exists():
         return ()
     found = [ancestor]
     for pid in found:
-        for task in (_PROC / str(pid) / "task").glob("*/children"):
-            found += [int(word) for word in _read(task).split()]
+        for task in _listed(_PROC / str(pid) / "task"):
+            found += [int(word) for word in _read(task / "children").split()]
     return tuple(found)
 
 
