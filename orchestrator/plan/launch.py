@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from orchestrator.plan.rankfile import RankFile
+from orchestrator.plan.rankfile import RankFile, plain
 
 Runtime = Literal["docker", "process"]
 
@@ -166,12 +166,12 @@ class LaunchPlan:
 
     def to_value(self) -> dict[str, Any]:
         """Plain dicts, lists, strings and numbers, for JSON and for comparison."""
-        value: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        value: dict[str, Any] = json.loads(json.dumps(self, default=plain))
         return value
 
     def canonical(self) -> str:
         """One text per plan: sorted keys, no spaces, UTF-8 as it is."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return json.dumps(self, default=plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def identity(plan_at_generation_zero: LaunchPlan) -> str:

@@ -10,13 +10,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
 SCHEMA = 1
 
 StepKind = Literal["daemon", "until", "tcp", "peers"]
 RankState = Literal["waiting", "starting", "running", "stopping", "backoff", "failed", "broken", "stopped"]
+
+
+def plain(value: object) -> dict[str, object]:
+    """The fields of a dataclass, for ``json.dumps(…, default=plain)``: ``asdict`` without its deep copies."""
+    if not is_dataclass(value):
+        raise TypeError(f"{type(value).__name__} has no JSON form")
+    return {each.name: getattr(value, each.name) for each in fields(value)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +118,7 @@ class RankFile:
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no spaces, so that equal rank files are equal bytes."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return json.dumps(self, default=plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     @staticmethod
     def from_json(text: str) -> RankFile:
@@ -180,7 +187,7 @@ class RankStatus:
     schema: int = SCHEMA
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True, ensure_ascii=False)
+        return json.dumps(self, default=plain, sort_keys=True, ensure_ascii=False)
 
     @staticmethod
     def from_json(text: str) -> RankStatus:

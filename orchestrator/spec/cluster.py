@@ -15,7 +15,7 @@ Accelerator = Literal["gb10", "none"]
 class Spec(BaseModel):
     """Base of everything an operator writes: frozen, and an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 class Ssh(Spec):
@@ -74,8 +74,8 @@ class Cluster(Spec):
     name: Name = "home"
     topology: Literal["direct", "ring", "switch", "loopback"] = "direct"
     nodes: tuple[Node, ...] = Field(min_length=1, max_length=64)
-    gateway: GatewayAt = GatewayAt()
-    bits: Bits = Bits()
+    gateway: GatewayAt = Field(default_factory=GatewayAt)
+    bits: Bits = Field(default_factory=Bits)
     ssh_config: str | None = None
 
     @model_validator(mode="after")

@@ -78,7 +78,7 @@ class Model(Spec):
     made_by: str | None = None
     licence: str
     context_tokens: Annotated[int, Field(ge=1)]
-    architecture: Architecture = Architecture()
+    architecture: Architecture = Field(default_factory=Architecture)
     repo_bytes: Annotated[int, Field(ge=0)] | None = None
     weights_bytes: Annotated[int, Field(ge=0)] | None = None
     tensor_bytes: Annotated[int, Field(ge=0)] | None = None

@@ -136,9 +136,9 @@ class Profile(Spec):
     engine_args: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")], bool | int | float | Text | list[Text]] = {}
     env: dict[EnvName, Text] = {}
     shm_bytes: Positive = 68719476736
-    readiness: Readiness = Readiness()
-    ports: Ports = Ports()
-    ray: Ray = Ray()
+    readiness: Readiness = Field(default_factory=Readiness)
+    ports: Ports = Field(default_factory=Ports)
+    ray: Ray = Field(default_factory=Ray)
     max_body_bytes: Annotated[int, Field(ge=1024)] = 33554432
     floating_tags: bool = False
     evidence: tuple[Evidence, ...] = ()

@@ -12,7 +12,6 @@ import shutil
 import socket
 import sys
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -186,6 +185,8 @@ def gather(transports: Mapping[str, Transport], deployment: str) -> Answers:
             return name, NodeError(name, str(error), "look at what the shell of that user prints when it starts")
         except NodeError as error:
             return name, error
+
+    from concurrent.futures import ThreadPoolExecutor  # brings logging, which a plan without nodes need not wait for
 
     with ThreadPoolExecutor(max_workers=max(1, min(64, len(transports)))) as pool:
         answers = dict(pool.map(ask, transports.items()))
