@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,6 +12,7 @@ import click
 from orchestrator.cli.options import as_json, catalog, deployment
 
 if TYPE_CHECKING:
+    from orchestrator.plan.fold import DeploymentState
     from orchestrator.plan.rankfile import Gate, RankStatus
     from orchestrator.verbs.status import Status
 
@@ -41,12 +44,28 @@ def _page(status: Status) -> list[str]:
             f", generation {plan.generation}, {plan.served_name} with {plan.executor} at {plan.gateway.endpoint}"
         )
         lines.append(f"  plan {plan.digest}")
+        lines += _recorded(status.running.recorded)
         for rank in plan.ranks:
             lines += _rank(f"rank {rank.rank} on {rank.node}", status.running.statuses.get(rank.rank))
-    lines += [f"  {click.style('differs:', fg='yellow')} {line}" for line in status.running.differs]
+    lines += [
+        f"  {click.style('differs:', fg='yellow')} {line}"
+        for line in (*status.running.differs, *status.running.unrecorded)
+    ]
     lines += [f"  {click.style('silent:', fg='red')} {error}" for error in status.silent.values()]
     others = ", ".join(str(other.generation) for other in status.running.others)
     return [*lines, *([f"  left over: generation {others}; the next `up` or `down` removes it"] if others else [])]
+
+
+def _recorded(state: DeploymentState) -> list[str]:
+    """What the log of events says, in a line; what is observed follows it."""
+    if not state.at:
+        return []
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(state.at))
+    lines = [f"  recorded {when}: generation {state.generation} {state.stage}"]
+    if state.failure is not None:
+        where = f" on {state.failure.node}" if state.failure.node else ""
+        lines[0] += f" in phase “{state.failure.phase}”{where}: {state.failure.says}"
+    return lines + [f"    left behind: {each}" for each in state.left]
 
 
 def _rank(title: str, status: RankStatus | None) -> list[str]:
@@ -76,8 +95,9 @@ def _value(status: Status) -> dict[str, Any]:
         "generation": plan.generation if plan else None,
         "plan": plan.digest if plan else None,
         "endpoint": plan.gateway.endpoint if plan else None,
+        "recorded": asdict(status.running.recorded),
         "ranks": [json.loads(each.to_json()) for _, each in sorted(status.running.statuses.items())],
-        "differs": list(status.running.differs),
+        "differs": [*status.running.differs, *status.running.unrecorded],
         "silent": {name: str(error) for name, error in status.silent.items()},
         "left_over_generations": [other.generation for other in status.running.others],
     }

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orchestrator.facts.node import NodeFacts
+from orchestrator.plan.fold import DeploymentState, fold
 from orchestrator.plan.launch import LaunchPlan
 from orchestrator.plan.load import plan_from_json
 from orchestrator.plan.rankfile import RankStatus
+from orchestrator.run import store
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +19,8 @@ class Running:
     """The deployment as its nodes know it; each node keeps the plan of every generation that has files there.
 
     ``plan`` is the generation that runs (or ran last), None when nothing is recorded; ``others`` are generations that
-    an interrupted ``up`` left behind. ``differs`` says where the record and the nodes are not the same.
+    an interrupted ``up`` left behind. ``recorded`` is the fold of the head's event log. ``differs`` says where the
+    record and the nodes are not the same.
     """
 
     plan: LaunchPlan | None
@@ -25,10 +28,19 @@ class Running:
     statuses: Mapping[int, RankStatus]
     differs: tuple[str, ...]
     newest_generation: int
+    recorded: DeploymentState
 
     @property
     def ready(self) -> bool:
         return not self.differs and 0 in self.statuses and self.statuses[0].ready
+
+    @property
+    def unrecorded(self) -> tuple[str, ...]:
+        """Where the log of events names another generation than the one that runs: worth a line, not a restart."""
+        if self.plan is None or self.recorded.serving in (0, self.plan.generation):
+            return ()
+        head, recorded = self.plan.head, self.recorded.serving
+        return (f"{head}: generation {recorded} serves by the record, found generation {self.plan.generation}",)
 
     @property
     def broken(self) -> bool:
@@ -44,8 +56,9 @@ def running(facts: Mapping[str, NodeFacts], deployment: str) -> Running:
     generation = plan.generation if plan else 0
     statuses = _statuses(facts, generation)
     newest = max([generation, *(unit.generation for node in facts.values() for unit in node.units)], default=0)
+    recorded = fold(store.parse("\n".join(line for node in facts.values() for line in node.events)).events)
     differs = _differences(plan, facts, statuses) if plan else ()
-    return Running(plan, tuple(each for each in others if each), statuses, differs, newest)
+    return Running(plan, tuple(each for each in others if each), statuses, differs, newest, recorded)
 
 
 def _by_life(facts: Mapping[str, NodeFacts]) -> list[LaunchPlan | None]:

@@ -24,7 +24,7 @@ from orchestrator.run.catalog import Catalog
 from orchestrator.run.executor import Hands, Outcome, execute
 from orchestrator.run.lock import Locked, held
 from orchestrator.run.store import StatePaths, append
-from orchestrator.run.transport import Transport
+from orchestrator.run.transport import NodeError, Transport
 from orchestrator.verbs import secrets, world
 from orchestrator.verbs.errors import BlockedError, InterruptedVerbError, RefusedError, UsageError, VerbError
 from orchestrator.verbs.evidence import Evidence
@@ -154,7 +154,7 @@ def _carry_out(stage: Stage, view: View) -> LaunchPlan:
     plan, now = view.plan, view.now
     same = now.plan is not None and now.plan.digest == plan.digest
     if same and not now.broken and not now.differs:
-        finish(stage, plan, phases.wait(plan))
+        finish(stage, plan, phases.wait(plan), now)
         return plan
     if same:
         plan = anew(stage.chosen, view.facts, now)
@@ -164,12 +164,15 @@ def _carry_out(stage: Stage, view: View) -> LaunchPlan:
         secrets=secrets.for_generation(plan, known),
         made_by=stage.catalog.makers(),
     )
-    finish(stage, plan, phases.up(plan, phases.Before(now.plan, now.others), baggage))
+    finish(stage, plan, phases.up(plan, phases.Before(now.plan, now.others), baggage), now)
     return plan
 
 
-def finish(stage: Stage, plan: LaunchPlan, todo: tuple[Phase, ...]) -> None:
-    """Execute, write the events to the head's log, and turn the outcome into nothing or the right ``VerbError``."""
+def finish(stage: Stage, plan: LaunchPlan, todo: tuple[Phase, ...], before: Running) -> None:
+    """Execute, write the events to the head's log, and turn the outcome into nothing or the right ``VerbError``.
+
+    A first ``up`` that failed leaves nothing behind, its log neither; one that failed over a deployment is recorded.
+    """
     events: list[Event] = []
     kept: list[str] = []
 
@@ -183,9 +186,11 @@ def finish(stage: Stage, plan: LaunchPlan, todo: tuple[Phase, ...]) -> None:
     evidence = Evidence(plan, stage.seats)
     hands = Hands(stage.seats, bits, ALL, sink, plan.generation, on_failure=lambda: kept.extend(evidence.keep()))
     outcome = execute(todo, hands, stage.cancel)
-    if outcome.ok:
+    unless_told_already = contextlib.nullcontext() if outcome.ok else contextlib.suppress(NodeError)
+    if outcome.ok or before.plan is not None:
         log = StatePaths(plan.state[plan.head].partition("/.local/")[0], plan.deployment).events
-        append(stage.seats[plan.head], log, [event for event in events if event.kind != "action-progress"])
+        with unless_told_already:
+            append(stage.seats[plan.head], log, [event for event in events if event.kind != "action-progress"])
     raise_unless_ok(outcome, tuple(kept))
 
 
