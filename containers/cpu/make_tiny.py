@@ -164,4 +164,6 @@ def write_model(workdir: Path, tokenizer: PreTrainedTokenizerFast) -> int:
 
 if __name__ == "__main__":
     os.environ["HF_HUB_OFFLINE"] = "1"
-    sys.exit(main())
+    with tempfile.TemporaryDirectory(prefix="make-tiny-") as scratch:  # torch leaves a cache folder where it may
+        os.environ["TMPDIR"] = tempfile.tempdir = scratch
+        sys.exit(main())

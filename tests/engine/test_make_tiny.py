@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,11 @@ PROGRAM = Path(__file__).parents[2] / "containers" / "cpu" / "make_tiny.py"
 
 def make_tiny(out: Path) -> tuple[int, dict[str, Any], str]:
     """Exit code, what it printed as JSON, and what it complained about."""
-    done = subprocess.run([sys.executable, str(PROGRAM), str(out)], capture_output=True, text=True, check=False)
+    with tempfile.TemporaryDirectory() as scratch:
+        env = {**os.environ, "TMPDIR": scratch}
+        argv = [sys.executable, str(PROGRAM), str(out)]
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+        assert os.listdir(scratch) == []
     return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
 
 
