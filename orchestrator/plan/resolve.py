@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from orchestrator.plan.engine_args import owned_flags
 from orchestrator.spec.cluster import Cluster, Node
-from orchestrator.spec.pins import Model, Stack
+from orchestrator.spec.model import Model
+from orchestrator.spec.pins import Stack
 from orchestrator.spec.profile import Executor, Profile
 
 
@@ -94,7 +95,7 @@ def _count_problems(profile: Profile, cluster: Cluster, count: int) -> list[str]
 
 
 def _split_problems(profile: Profile, model: Model, count: int) -> list[str]:
-    if model.context_tokens < profile.engine.context_tokens:
+    if model.context_tokens is not None and model.context_tokens < profile.engine.context_tokens:
         return [
             f"{_where(profile)} engine/context_tokens: should be at most {model.context_tokens} "
             f"(pins/models/{model.name}.yaml), found {profile.engine.context_tokens}"

@@ -14,7 +14,7 @@ from orchestrator.run.openssh import Way
 from orchestrator.run.sshsettings import Files
 from orchestrator.run.transport import Transport
 from orchestrator.spec.cluster import Cluster
-from orchestrator.spec.pins import Model
+from orchestrator.spec.model import Model
 
 
 class Bits:

@@ -15,15 +15,18 @@ from pathlib import Path
 from typing import TypeVar
 
 from orchestrator.spec.cluster import Cluster
+from orchestrator.spec.machine import Machine
+from orchestrator.spec.model import Model
 from orchestrator.spec.parsing import MOST_BYTES, parse
-from orchestrator.spec.pins import Model, Stack
+from orchestrator.spec.pins import KnownBadTable, Stack
 from orchestrator.spec.problems import Problem, SpecError, shorten
 from orchestrator.spec.profile import Profile
 
-T = TypeVar("T", Profile, Stack, Model)
+T = TypeVar("T", Profile, Stack, Model, Machine)
 
-_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?")
-_FOLDERS = {"profile": "profiles", "stack": "pins/stacks", "model": "pins/models"}
+# A name that ends like a file is a path that somebody typed.
+_NAME = re.compile(r"(?!.{43})(?!.*\.ya?ml$)[a-z0-9]+((-+|\.)[a-z0-9]+)*")
+_FOLDERS = {"profile": "profiles", "stack": "pins/stacks", "model": "pins/models", "machine": "pins/machines"}
 
 
 def open_catalog(cluster: str | None = None) -> Catalog:
@@ -55,8 +58,19 @@ class Catalog:
     def model(self, name: str) -> Model:
         return self._load("model", name, Model)
 
+    def machine(self, name: str) -> Machine:
+        return self._load("machine", name, Machine)
+
+    def known_bad(self) -> KnownBadTable:
+        """The table of combinations that fail: the first ``pins/known-bad.yaml`` that there is."""
+        for root in self._roots():
+            path = root / "pins" / "known-bad.yaml"
+            if os.path.lexists(path):
+                return parse(_read(path, path.parent), _shown(path), KnownBadTable)
+        return KnownBadTable(combinations=())
+
     def names(self, what: str = "profile") -> tuple[str, ...]:
-        """What there is of ``profile``, ``stack`` or ``model``, in alphabetical order."""
+        """What there is of ``profile``, ``stack``, ``model`` or ``machine``, in alphabetical order."""
         found: set[str] = set()
         for folder in self._folders(what):
             try:
@@ -83,8 +97,10 @@ class Catalog:
         return None
 
     def _folders(self, what: str) -> tuple[Path, ...]:
-        roots = self.roots if self.shipped is None else (*self.roots, self.shipped)
-        return tuple(root / _FOLDERS[what] for root in roots)
+        return tuple(root / _FOLDERS[what] for root in self._roots())
+
+    def _roots(self) -> tuple[Path, ...]:
+        return self.roots if self.shipped is None else (*self.roots, self.shipped)
 
     def _load(self, what: str, name: str, kind: type[T]) -> T:
         if not _NAME.fullmatch(name):
@@ -101,7 +117,7 @@ class Catalog:
         if "/" in name or "\\" in name or name.endswith((".yaml", ".yml")) or name in {".", ".."}:
             says += f", not a path (files are looked for in {_FOLDERS[what]}/ here and in ~/.config/sparkctl/)"
         else:
-            says += " (lower-case letters, digits and inner hyphens, at most 42)"
+            says += " (letters a-z, digits, inner hyphens and dots, at most 42)"
         return f"{says}, found {shorten(name) or 'nothing'}{_there_is(self._nearest(what, base))}"
 
     def _missing(self, what: str, name: str) -> str:

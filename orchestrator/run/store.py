@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from orchestrator.plan.events import Event
 from orchestrator.run.transport import NodeError, Transport
 
-NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?")
+NAME = re.compile(r"(?!.{43})[a-z0-9]+((-+|\.)[a-z0-9]+)*")
 DEADLINE_S = 20.0
 
 # A log whose last line was cut short by a power failure gets its newline first, so that only that line is lost.
@@ -36,7 +36,9 @@ class StatePaths:
         if not self.home.startswith("/"):
             raise ValueError(f"home should be an absolute path, found {self.home}")
         if not NAME.fullmatch(self.deployment):
-            raise ValueError(f"deployment should be lower-case letters, digits and hyphens, found {self.deployment}")
+            raise ValueError(
+                f"deployment should be lower-case letters, digits, hyphens and dots, found {self.deployment}"
+            )
 
     @property
     def root(self) -> str:

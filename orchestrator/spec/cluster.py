@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?$")]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]+((-+|\.)[a-z0-9]+)*$", max_length=42)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Accelerator = Literal["gb10", "none"]
 

@@ -1,4 +1,4 @@
-"""Exact bits: a stack (what runs) and a model (what is served), one YAML each under ``pins/``.
+"""Exact bits that run: a stack, one YAML each under ``pins/stacks/``, and what is known not to run together.
 
 A value that nobody could verify is absent. ``confidence`` says how well a literal is supported: ``two`` independent
 projects publish the same value, ``one`` project does, or it is ``reported`` in prose only.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field
 
 from orchestrator.spec.cluster import Name, Spec
 
@@ -44,51 +44,25 @@ class Stack(Spec):
     notes: tuple[str, ...] = ()
 
 
-class File(Spec):
-    """One file of a checkpoint."""
+class KnownBad(Spec):
+    """A combination that is known to fail, as data: ``fit``, ``doctor`` and ``plan`` all read the same table.
 
-    path: str = Field(pattern=r"^[^\x00/][^\x00]*$")
-    bytes: Annotated[int, Field(ge=0)]
-    sha256: Sha256 | None = None
+    ``part`` is what has a version (a distribution, ``nccl``, ``driver``, ``kernel``). ``versions`` are bounds such as
+    ``<2.29.3`` or ``>=7.0``, all of which must hold; empty means every version. ``where`` are further conditions on
+    facts, each a word of the table's own (``arch``, ``accelerator``, ``container``).
+    """
 
-    @field_validator("path")
-    @classmethod
-    def _stays_inside(cls, value: str) -> str:
-        if ".." in value.split("/"):
-            raise ValueError("should be a path below the model's directory, without ..")
-        return value
-
-
-class Architecture(Spec):
-    """The numbers that decide a split: tensor parallel must divide the heads, expert parallel the experts."""
-
-    layers: Annotated[int, Field(ge=1)] | None = None
-    heads: Annotated[int, Field(ge=1)] | None = None
-    kv_heads: Annotated[int, Field(ge=1)] | None = None
-    experts: Annotated[int, Field(ge=1)] | None = None
+    code: str = Field(pattern=r"^[A-Z][A-Z0-9_]*$")
+    part: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
+    versions: tuple[Annotated[str, Field(pattern=r"^(<|<=|>|>=|==|!=)[0-9][0-9A-Za-z.+_-]*$")], ...] = ()
+    where: dict[str, str] = {}
+    verdict: Literal["warn", "fail"]
+    what: str
+    remedy: str
+    sources: tuple[str, ...] = Field(min_length=1)
 
 
-class Model(Spec):
-    """One file of ``pins/models/``. Either a published repository at a revision, or made on the spot by ``made_by``."""
+class KnownBadTable(Spec):
+    """``pins/known-bad.yaml``."""
 
-    name: Name
-    about: str
-    repository: str | None = None
-    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
-    made_by: str | None = None
-    licence: str
-    context_tokens: Annotated[int, Field(ge=1)]
-    architecture: Architecture = Field(default_factory=Architecture)
-    repo_bytes: Annotated[int, Field(ge=0)] | None = None
-    weights_bytes: Annotated[int, Field(ge=0)] | None = None
-    tensor_bytes: Annotated[int, Field(ge=0)] | None = None
-    files: tuple[File, ...] = ()
-    confidence: Confidence = "one"
-    sources: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @model_validator(mode="after")
-    def _has_an_origin(self) -> Model:
-        if (self.repository is None) == (self.made_by is None):
-            raise ValueError("should have either repository (and revision) or made_by, found both or neither")
-        return self
+    combinations: tuple[KnownBad, ...]

@@ -58,7 +58,7 @@ _BOUNDS = {
     "less_than": ("lt", "less than"),
 }
 _PATTERNS = {
-    r"^[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?$": "a name of at most 42 lower-case letters, digits and inner hyphens",
+    r"^[a-z0-9]+((-+|\.)[a-z0-9]+)*$": "a name of letters a-z, digits, inner hyphens and dots, at most 42 long",
     r"^sha256:[0-9a-f]{64}$": "sha256: and 64 lower-case hexadecimal digits",
     r"^[0-9a-f]{64}$": "64 lower-case hexadecimal digits",
     r"^[0-9a-f]{40}$": "a commit of 40 lower-case hexadecimal digits",

@@ -13,8 +13,8 @@ import yaml
 from orchestrator.run.catalog import Catalog, open_catalog
 from orchestrator.spec import parsing
 from orchestrator.spec.cluster import Cluster
+from orchestrator.spec.model import Model
 from orchestrator.spec.parsing import parse, read
-from orchestrator.spec.pins import Model
 from orchestrator.spec.problems import Problem, SpecError
 from orchestrator.spec.profile import Profile
 
@@ -140,7 +140,7 @@ WRONG: list[tuple[str, list[str]]] = [
         PROFILE.replace("ray: some-stack", "raay: Some Stack"),
         [
             "x.yaml stack/raay: the key should be ray or mp, found raay (line 4)",
-            "x.yaml stack/raay: should be a name of at most 42 lower-case letters, digits and inner hyphens, "
+            "x.yaml stack/raay: should be a name of letters a-z, digits, inner hyphens and dots, at most 42 long, "
             "found Some Stack (line 4)",
         ],
     ),
@@ -448,17 +448,17 @@ def test_what_stands_first_wins(home: Path) -> None:
         ],
         (
             "Tiny",
-            "profile: should be the name of a profile (lower-case letters, digits and inner hyphens, at most 42), "
+            "profile: should be the name of a profile (letters a-z, digits, inner hyphens and dots, at most 42), "
             "found Tiny; there is tiny, small",
         ),
         (
             "",
-            "profile: should be the name of a profile (lower-case letters, digits and inner hyphens, at most 42), "
+            "profile: should be the name of a profile (letters a-z, digits, inner hyphens and dots, at most 42), "
             "found nothing; there is small, tiny",
         ),
         (
             "tiny\n",
-            "profile: should be the name of a profile (lower-case letters, digits and inner hyphens, at most 42), "
+            "profile: should be the name of a profile (letters a-z, digits, inner hyphens and dots, at most 42), "
             "found tiny\\n; there is tiny, small",
         ),
     ],

@@ -36,7 +36,7 @@ from orchestrator.run.sshsettings import Files
 from orchestrator.run.transport import Cancelled, DeadlineExceeded, NodeError, Transport, Unreachable
 from orchestrator.spec.cluster import Bits as Places
 from orchestrator.spec.cluster import Cluster, Node, Rail, Ssh
-from orchestrator.spec.pins import Model
+from orchestrator.spec.model import Model
 from tests.wire.server import Sshd, keygen, wait_for
 
 MODEL = Model(name="m", about="", repository="owner/m", revision="a" * 40, licence="MIT", context_tokens=1)
