@@ -11,6 +11,8 @@ from orchestrator import __version__
 VERBS = {
     "up": "Start a profile, or bring it up to date, and wait until it answers",
     "plan": "Show what each node will be and run; changes nothing",
+    "fit": "Will it fit? The memory sum per node, without any cluster",
+    "profiles": "List what can be served, or show one profile",
     "status": "Show every gate of every rank, and where the record and the nodes differ",
     "logs": "Show the output of all ranks, merged",
     "down": "Stop a deployment and leave the nodes bare",

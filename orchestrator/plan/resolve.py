@@ -58,7 +58,7 @@ def resolve(wish: Wish, cluster: Cluster, stacks: Mapping[str, Stack], model: Mo
     if stack_name is None:
         known = ", ".join(sorted(profile.stack))
         problems.append(f"{_where(profile)} stack: should name a stack for executor {executor}, found only {known}")
-    problems += _count_problems(profile, cluster, count)
+    problems += _count_problems(profile, model, cluster, count)
     problems += _split_problems(profile, model, count)
     problems += _flag_problems(profile)
     problems += _topology_problems(cluster, executor, count)
@@ -77,10 +77,9 @@ def _where(profile: Profile) -> str:
     return f"profiles/{profile.name}.yaml"
 
 
-def _count_problems(profile: Profile, cluster: Cluster, count: int) -> list[str]:
-    low, high = profile.nodes.min, profile.nodes.max
-    if not low <= count <= high:
-        legal = str(low) if low == high else f"{low} to {high}"
+def _count_problems(profile: Profile, model: Model, cluster: Cluster, count: int) -> list[str]:
+    if not profile.nodes.min <= count <= profile.nodes.max:
+        legal = " or ".join(map(str, legal_counts(profile, model))) or "a count that divides the model (none does)"
         return [f"{_where(profile)} nodes: should be {legal}, found --nodes {count}"]
     if count > len(cluster.nodes):
         names = ", ".join(node.name for node in cluster.nodes)
@@ -100,12 +99,18 @@ def _split_problems(profile: Profile, model: Model, count: int) -> list[str]:
             f"{_where(profile)} engine/context_tokens: should be at most {model.context_tokens} "
             f"(pins/models/{model.name}.yaml), found {profile.engine.context_tokens}"
         ]
-    legal = [n for n in range(profile.nodes.min, profile.nodes.max + 1) if not _indivisible(profile, model, n)]
+    legal = legal_counts(profile, model)
     reasons = _indivisible(profile, model, count)
     if not reasons or not profile.nodes.min <= count <= profile.nodes.max:
         return []
     way_out = f"legal node counts are {', '.join(map(str, legal))}" if legal else "no count in this profile is legal"
     return [f"{_where(profile)} nodes: {count} nodes do not divide: {'; '.join(reasons)}; {way_out}"]
+
+
+def legal_counts(profile: Profile, model: Model) -> tuple[int, ...]:
+    """The node counts of the profile that its model can be divided by."""
+    wanted = range(profile.nodes.min, profile.nodes.max + 1)
+    return tuple(count for count in wanted if not _indivisible(profile, model, count))
 
 
 def _indivisible(profile: Profile, model: Model, count: int) -> list[str]:

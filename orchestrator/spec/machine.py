@@ -23,18 +23,22 @@ class Power(Spec):
 class Machine(Spec):
     """One node. ``memory_label_bytes`` is what the box says (a conservative budget), ``memory_total_bytes`` MemTotal.
 
+    ``memory_generous_bytes`` reads the label as GiB: what does not fit into that fits nowhere.
     ``weights_rule_bytes`` is the most weights per node that owners report working, and ``steps`` the cluster sizes
     that people build. ``runtime_bytes`` is what an engine takes beside weights and cache where a card has no figure
-    of its own, ``utilization`` the share of MemTotal that engines are given where a profile says nothing.
+    of its own, ``utilization`` the share of MemTotal that engines are given where a profile says nothing, and
+    ``most_utilization`` the largest share that was seen to be free while weights load.
     """
 
     name: Name
     about: str
     memory_label_bytes: Bytes
+    memory_generous_bytes: Bytes
     memory_total_bytes: Bytes
     weights_rule_bytes: Bytes
     careful_share: Annotated[float, Field(gt=0, le=1)]
     utilization: Annotated[float, Field(gt=0, le=1)]
+    most_utilization: Annotated[float, Field(gt=0, le=1)]
     runtime_bytes: Bytes
     memory_bandwidth_bytes_s: Bytes
     ssd_bytes_s: Bytes

@@ -48,7 +48,8 @@ class Architecture(Spec):
 
 
 class KvRows(Spec):
-    """Layers that keep cache rows. ``bytes`` are of one row by cache dtype, as the dtype is called on vLLM's flag.
+    """Layers that keep cache rows. ``bytes`` are of one row by cache dtype, as the dtype is called on vLLM's flag;
+    a row that is as large with every other dtype has the key ``any``.
 
     ``replicated`` rows (MLA: one latent for all heads) lie whole on every tensor-parallel rank and only decode-context
     parallel divides them. ``heads`` rows are of one KV head, key and value together, and the heads are divided over
@@ -176,6 +177,14 @@ class Active(Spec):
     source: str
 
 
+class Tables(Spec):
+    """Part of the weights that may stay on disk and be read as it is needed, instead of filling memory."""
+
+    what: str
+    bytes: Count
+    source: str
+
+
 class Model(Spec):
     """One file of ``pins/models/``. Either a published repository (at a revision) or made on the spot by ``made_by``.
 
@@ -203,6 +212,7 @@ class Model(Spec):
     loaded: tuple[Measured, ...] = ()
     runtime: tuple[Measured, ...] = ()
     active: Active | None = None
+    tables: Tables | None = None
     draft: Draft | None = None
     builds: tuple[Build, ...] = ()
     reported: tuple[Reported, ...] = ()

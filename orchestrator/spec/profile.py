@@ -122,7 +122,7 @@ class Evidence(Spec):
 
 
 class Profile(Spec):
-    """One file of ``profiles/``."""
+    """One file of ``profiles/``. ``tables_on_disk``: the engine is told to leave the card's ``tables`` on disk."""
 
     name: Name
     about: str
@@ -141,6 +141,7 @@ class Profile(Spec):
     ray: Ray = Field(default_factory=Ray)
     max_body_bytes: Annotated[int, Field(ge=1024)] = 33554432
     floating_tags: bool = False
+    tables_on_disk: bool = False
     evidence: tuple[Evidence, ...] = ()
     notes: tuple[str, ...] = ()
 

@@ -14,6 +14,7 @@ from orchestrator.run import agentzip
 from orchestrator.run.catalog import Catalog
 from orchestrator.run.transport import NodeError
 from orchestrator.verbs import world
+from orchestrator.verbs.fit import refuse_impossible
 from orchestrator.verbs.running import Running, running
 from orchestrator.verbs.sitting import sitting
 from orchestrator.verbs.world import Ask, Chosen
@@ -38,10 +39,12 @@ def plan(catalog: Catalog, ask: Ask, *, offline: bool = False) -> Planned:
     chosen = world.choose(catalog, ask, may_assume=True)
     resolved = chosen.resolved
     if offline or chosen.example:
+        refuse_impossible(catalog, resolved, {})
         own = {node.name: world.local_facts(node) for node in resolved.nodes if node.ssh is None}
         return Planned(_built(chosen, own, 1), chosen, None, {})
     with sitting(world.seats(resolved.cluster, resolved.nodes)) as seats:
         answers = world.gather(seats, resolved.deployment)
+    refuse_impossible(catalog, resolved, answers.facts)
     now = running(answers.facts, resolved.deployment)
     return Planned(built(chosen, answers.facts, now), chosen, now, answers.silent)
 

@@ -28,6 +28,7 @@ from orchestrator.run.transport import NodeError, Transport
 from orchestrator.verbs import secrets, world
 from orchestrator.verbs.errors import BlockedError, InterruptedVerbError, RefusedError, UsageError, VerbError
 from orchestrator.verbs.evidence import Evidence
+from orchestrator.verbs.fit import refuse_impossible
 from orchestrator.verbs.plan import anew, built
 from orchestrator.verbs.running import Running, running
 from orchestrator.verbs.sitting import sitting
@@ -106,6 +107,7 @@ def _look(stage: Stage) -> View:
     if answers.silent:
         errors = tuple(answers.silent.values())
         raise VerbError(*(str(error) for error in errors), remedy=errors[0].remedy)
+    refuse_impossible(stage.catalog, resolved, answers.facts)
     now = running(answers.facts, resolved.deployment)
     plan = built(stage.chosen, answers.facts, now)
     return View(plan, now, answers.facts)

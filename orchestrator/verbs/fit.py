@@ -1,0 +1,196 @@
+"""``fit``: will a model, or a profile, fit? Reads cards, and asks nodes only when told to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from orchestrator.facts.node import NodeFacts
+from orchestrator.plan import ceilings
+from orchestrator.plan import fit as fitting
+from orchestrator.plan.ceilings import legal_counts, nearest
+from orchestrator.plan.fit import Budget, Fit
+from orchestrator.plan.kv import Split
+from orchestrator.plan.memory import Load
+from orchestrator.plan.resolve import Resolved
+from orchestrator.plan.smallest_change import MOST_NODES
+from orchestrator.run.catalog import Catalog
+from orchestrator.spec.machine import Machine
+from orchestrator.spec.model import Model
+from orchestrator.spec.problems import SpecError
+from orchestrator.spec.profile import Profile
+from orchestrator.verbs import world
+from orchestrator.verbs.errors import DoesNotFitError, UsageError, VerbError
+from orchestrator.verbs.sitting import sitting
+
+MACHINE = "gb10"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """``name`` is of a profile or a model. ``ask`` has the cluster's nodes asked for their real MemTotal."""
+
+    name: str
+    nodes: int | None = None
+    context_tokens: int | None = None
+    concurrency: int | None = None
+    ask: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``fit`` is for one node count, None when no count can be named; ``others`` are the other legal counts."""
+
+    model: Model
+    profile: Profile | None
+    machine: Machine
+    memory_total_bytes: int
+    budgets: tuple[Budget, ...]
+    fit: Fit | None
+    others: tuple[Fit, ...]
+
+    @property
+    def code(self) -> int:
+        """Exit code: 0 it fits or is at the edge, 3 it does not fit, 1 nobody knows."""
+        verdict = self.fit.verdict if self.fit else "unknown"
+        return {"fits": 0, "at the edge": 0, "does not fit": 3, "unknown": 1}[verdict]
+
+    @property
+    def decode_ceiling(self) -> int | None:
+        """Whole decode steps per second that memory bandwidth allows; None when the active bytes are not known."""
+        active = ceilings.active_bytes(self.model)
+        if active is None or self.fit is None:
+            return None
+        return ceilings.decode_ceiling(self.fit.nodes, active[0], self.machine.memory_bandwidth_bytes_s)
+
+    @property
+    def economics(self) -> dict[str, float]:
+        """Price and yearly power of the boxes in US dollars, and how many tokens of the owner's API that price buys."""
+        nodes, machine, api = (self.fit.nodes if self.fit else 1), self.machine, self.model.api
+        found = {"price_usd": nodes * machine.price_usd, "power_usd_year": nodes * ceilings.power_usd_per_year(machine)}
+        if api is not None:
+            found["api_usd_per_m_output"] = ceilings.api_usd_per_m_output(api)
+            found["break_even_output_tokens"] = ceilings.break_even_tokens(found["price_usd"], api)
+        return found
+
+
+def fit(catalog: Catalog, question: Question) -> Answer:
+    """Raises ``UsageError`` for a name that is neither profile nor model, and ``VerbError`` for a silent node."""
+    profile, model, machine = _read(catalog, question.name)
+    load = _load(profile, model, question, machine)
+    total = _smallest_memory(catalog) if question.ask else machine.memory_total_bytes
+    budgets = fitting.budgets(
+        model, machine, expert_parallel=load.split.expert_parallel, tables_on_disk=load.tables_on_disk
+    )
+    wanted = question.nodes or (profile.nodes.default or profile.nodes.max if profile else _sensible(budgets))
+    answers = {
+        count: fitting.fit(model, _on(load, count), machine, total)
+        for count in legal_counts(model.architecture, expert_parallel=load.split.expert_parallel, most=16)
+        if count % load.split.pipeline == 0
+    }
+    chosen = None if wanted is None else answers.get(wanted) or _illegal(model, _on(load, wanted), machine, total)
+    others = tuple(each for count, each in answers.items() if count != wanted and count in {1, *machine.steps})
+    return Answer(model, profile, machine, total, budgets, chosen, others)
+
+
+def refuse_impossible(catalog: Catalog, resolved: Resolved, facts: Mapping[str, NodeFacts]) -> None:
+    """Raise ``DoesNotFitError`` for a plan that no setting and no luck can make fit, before anything is copied."""
+    profile, model = resolved.profile, resolved.model
+    if profile.accelerator != MACHINE:
+        return
+    machine = catalog.machine(MACHINE)
+    load = of_profile(profile, model, machine, resolved.stack.name)
+    seen = [node.memory_total_bytes for node in facts.values() if node.memory_total_bytes]
+    answer = fitting.fit(model, _on(load, len(resolved.nodes)), machine, min(seen, default=None))
+    if answer.impossible:
+        where = f"profiles/{profile.name}.yaml on {answer.nodes} node{'s' if answer.nodes > 1 else ''}"
+        raise DoesNotFitError(
+            *(f"{where}: {reason}" for reason in answer.reasons),
+            remedy=f"the smallest change: {answer.changes[0]}" if answer.changes else f"sparkctl fit {profile.name}",
+        )
+
+
+def of_profile(profile: Profile, model: Model, machine: Machine, stack: str) -> Load:
+    """What the profile has every node hold, for one sequence of its full context."""
+    engine = profile.engine
+    split = Split(
+        tensor=1,
+        pipeline=engine.pipeline,
+        decode_context=engine.decode_context_parallel,
+        expert_parallel=engine.expert_parallel,
+        stack=stack,
+    )
+    return Load(
+        split=split,
+        context_tokens=engine.context_tokens,
+        sequences=1,
+        dtype=engine.kv_dtype,
+        utilization=engine.memory_utilization or machine.utilization,
+        tables_on_disk=profile.tables_on_disk and model.tables is not None,
+        asked=True,
+    )
+
+
+def _read(catalog: Catalog, name: str) -> tuple[Profile | None, Model, Machine]:
+    try:
+        profile = catalog.profile(name) if name in catalog.names("profile") else None
+        if profile is not None and profile.accelerator != MACHINE:
+            raise UsageError(
+                f"{name} runs on the processors of any machine and needs no sum; fit answers for models on Sparks",
+                remedy=f"name one of {', '.join(catalog.names('model'))}",
+            )
+        if profile is None and name not in catalog.names("model"):
+            raise UsageError(
+                f"should be the name of a profile or of a model, found {name}",
+                remedy=f"there is {', '.join(sorted({*catalog.names('profile'), *catalog.names('model')}))}",
+            )
+        model = catalog.model(profile.model if profile else name)
+        return profile, model, catalog.machine(MACHINE)
+    except SpecError as error:
+        raise UsageError(*(str(problem) for problem in error.problems)) from None
+
+
+def _load(profile: Profile | None, model: Model, question: Question, machine: Machine) -> Load:
+    if profile is not None:
+        load = of_profile(profile, model, machine, profile.stack[profile.executor])
+    else:
+        load = Load(Split(tensor=1), model.context_tokens, 1, None, machine.utilization)
+    if question.context_tokens is not None:
+        load = replace(load, context_tokens=question.context_tokens, asked=True)
+    if question.concurrency is not None:
+        load = replace(load, sequences=question.concurrency, asked=True)
+    return load
+
+
+def _on(load: Load, nodes: int) -> Load:
+    """``load`` over ``nodes``; where the pipeline does not divide them, ``_illegal`` says so."""
+    pipeline = load.split.pipeline if nodes % load.split.pipeline == 0 else 1
+    return replace(load, split=replace(load.split, tensor=nodes // pipeline, pipeline=pipeline))
+
+
+def _sensible(budgets: tuple[Budget, ...]) -> int | None:
+    """The size that leaves room for what is not weights: the careful budget's."""
+    return budgets[1].legal or budgets[1].smallest if budgets else None
+
+
+def _illegal(model: Model, load: Load, machine: Machine, total: int) -> Fit:
+    """The sum of a node count that the model's heads or experts cannot be divided by; it cannot run whatever fits."""
+    answer = fitting.fit(model, load, machine, total)
+    legal = legal_counts(model.architecture, expert_parallel=load.split.expert_parallel, most=MOST_NODES)
+    near = " and ".join(map(str, nearest(legal, answer.nodes)))
+    heads, experts = model.architecture.heads, model.architecture.experts
+    what = f"{heads} heads" + (f" and {experts} experts" if load.split.expert_parallel and experts else "")
+    reason = f"{answer.nodes} nodes do not divide {what}; the nearest legal counts are {near}"
+    return replace(answer, verdict="does not fit", reasons=(reason, *answer.reasons), impossible=True)
+
+
+def _smallest_memory(catalog: Catalog) -> int:
+    cluster = catalog.cluster()
+    if cluster is None:
+        raise UsageError("should know nodes to ask, found no cluster.yaml", remedy="leave --ask out, or write one")
+    with sitting(world.seats(cluster)) as seats:
+        answers = world.gather(seats, "fit")
+    if answers.silent:
+        errors = tuple(answers.silent.values())
+        raise VerbError(*(str(error) for error in errors), remedy=errors[0].remedy)
+    return min(node.memory_total_bytes or 0 for node in answers.facts.values())
