@@ -14,7 +14,7 @@ from orchestrator.plan.network import PER_NODE
 from orchestrator.spec.machine import Machine
 from orchestrator.spec.model import Model
 from orchestrator.spec.parsing import parse
-from orchestrator.spec.pins import Image, Stack
+from orchestrator.spec.pins import Image, KnownBadTable, Stack
 from orchestrator.spec.profile import Profile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,7 +32,7 @@ SECRET = re.compile(
 SECRET_NAME = re.compile(r"(TOKEN|SECRET|PASSWORD|API_KEY|CREDENTIAL)", re.IGNORECASE)
 HEXADECIMAL = re.compile(r"(?<![0-9a-f])[0-9a-f]{41,}(?![0-9a-f])")
 
-T = TypeVar("T", Profile, Stack, Model, Machine)
+T = TypeVar("T", Profile, Stack, Model, Machine, KnownBadTable)
 
 
 def name_of(path: Path) -> str:
@@ -87,9 +87,16 @@ def test_every_profile_finds_its_model_and_stacks() -> None:
             assert (known[stack].image is None) == (profile.runtime == "process"), f"{name} {stack}"
 
 
-def test_a_stack_that_has_a_program_pins_its_version() -> None:
+def test_a_stack_that_has_a_program_pins_its_version_or_says_that_nobody_published_it() -> None:
     for name, stack in stacks().items():
-        assert set(stack.has) <= set(stack.versions), name
+        for program in set(stack.has) - set(stack.versions):
+            assert any(f"The version of {program} is not published" in note for note in stack.notes), name
+
+
+def test_every_image_is_started_behind_the_same_gateway() -> None:
+    gateways = {stack.gateway.digest for stack in stacks().values() if stack.gateway is not None}
+    assert len(gateways) == 1
+    assert all((stack.gateway is None) == (stack.image is None) for stack in stacks().values())
 
 
 def test_the_derived_image_keeps_what_its_base_has() -> None:
@@ -109,7 +116,9 @@ def test_the_derived_image_keeps_what_its_base_has() -> None:
 def test_manifests_add_up() -> None:
     for name, model in models().items():
         if not model.files:
-            assert model.made_by, f"{name} has neither files nor a maker"
+            said = any("no list of files" in note for note in model.notes)
+            assert model.made_by or said, f"{name} has neither files nor a maker, and no note that says so"
+            assert model.made_by or model.weights_bytes or model.weights_gb, f"{name} has no size at all"
             continue
         paths = [file.path for file in model.files]
         assert len(set(paths)) == len(paths), name
@@ -122,6 +131,40 @@ def test_manifests_add_up() -> None:
         assert model.tensor_bytes is None or 0 < model.tensor_bytes < (model.weights_bytes or 0), name
         assert model.repository, name
         assert model.revision, name
+
+
+def test_only_a_reported_model_is_without_a_revision() -> None:
+    for name, model in models().items():
+        if model.repository is not None:
+            assert (model.revision is None) == (model.confidence == "reported"), name
+            assert model.licence_note, name
+        if model.repo_bytes is not None and model.weights_bytes is not None:
+            assert model.weights_bytes < model.repo_bytes, name
+
+
+def test_cards_name_only_what_there_is() -> None:
+    cards, known = models(), stacks()
+    for name, model in cards.items():
+        for measured in (*model.loaded, *model.runtime, *model.kv.measured):
+            assert measured.stack is None or measured.stack in known, f"{name}: {measured.stack}"
+            assert measured.source.strip(), name
+        for each in model.builds:
+            assert each.card is None or each.card in cards, f"{name}: {each.card}"
+            if each.card is not None and each.revision is not None:
+                assert (each.repository, each.revision) == (cards[each.card].repository, cards[each.card].revision), name
+            assert each.source.strip(), name
+        assert model.kv.unknown is None or len(model.kv.unknown) > 20, name
+
+
+def test_known_bad_combinations_have_sources_and_one_code_each() -> None:
+    (path,) = KNOWN_BAD
+    table = load(path, KnownBadTable).combinations
+    assert table
+    codes = [each.code for each in table]
+    assert len(set(codes)) == len(codes)
+    for each in table:
+        assert all(source.strip() for source in each.sources), each.code
+        assert set(each.where) <= {"arch", "accelerator", "container", "env", "ranks"}, each.code
 
 
 def test_made_models_name_a_program_of_this_repository() -> None:
@@ -150,6 +193,8 @@ def test_images_are_by_digest_and_sourced() -> None:
             assert image.digest is None, f"{where}: a build's digest is the operator's"
             assert image.build is not None, where
             assert (ROOT / "containers" / image.build / "README.md").is_file(), where
+        elif image.confidence == "reported":
+            assert image.digest is None, f"{where}: a digest that somebody publishes is one source at least"
         else:
             assert image.digest is not None, where
         if image.confidence == "two":
@@ -162,7 +207,6 @@ def test_published_models_and_versions_are_sourced() -> None:
         assert model.sources, name
     for name, stack in stacks().items():
         told = " ".join((*stack.notes, *(stack.image.sources if stack.image else ())))
-        assert stack.versions, name
         assert re.search(r"[\w-]+/[\w.-]+@?|containers/", told), f"{name}: says nowhere where its versions come from"
 
 
