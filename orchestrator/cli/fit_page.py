@@ -56,7 +56,7 @@ def _budgets(answer: Answer) -> Iterator[str]:
         return
     yield f"  {'smallest cluster by weights alone':<50} raw  that divides the heads"
     for budget in answer.budgets:
-        legal = budget.legal or "none up to 24"
+        legal = budget.legal or ("none up to 24" if answer.model.architecture.heads else "heads not known")
         yield f"    {budget.bytes_per_node / 1e9:7.3f} GB  {budget.name:<35}{budget.smallest:>3}  {legal}"
     step, remark = ceilings.size_people_build(size[0], answer.machine)
     how = f"{remark} {step}" if remark == "just over" else f"{step}{f', {remark}' if remark else ''}"
@@ -141,4 +141,5 @@ def _reported(each: Reported) -> str:
     ]
     build = f", {each.build}" if each.build else ""
     notes = f" ({'; '.join(each.notes)})" if each.notes else ""
-    return f"{where}, {each.engine}{build}: {'; '.join(figures)}{notes} [{each.kind}: {each.source}]"
+    source = each.source.removeprefix("community: ")
+    return f"{where}, {each.engine}{build}: {'; '.join(figures)}{notes} [{each.kind}; {source}]"

@@ -72,7 +72,7 @@ def _weights_term(model: Model, load: Load, size: tuple[float, Basis] | None) ->
     arithmetic = f"{size[0] / 1e9:,.3f} GB / {nodes}{on_disk}"
     loaded = None if load.tables_on_disk else _pick(model.loaded, load)
     if loaded is not None and loaded.bytes > share:
-        says = f"loaded as reported ({loaded.source}); by arithmetic {arithmetic} = {share / 1e9:.3f} GB"
+        says = f"{loaded.source}; by arithmetic {arithmetic} = {share / 1e9:.3f} GB"
         return Term("weights", loaded.bytes, "reported", says)
     return Term("weights", share, size[1], arithmetic)
 

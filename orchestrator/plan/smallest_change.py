@@ -21,7 +21,7 @@ def changes(load: Load, model: Model, machine: Machine, total_bytes: float) -> t
     counts = legal_counts(model.architecture, expert_parallel=load.split.expert_parallel, most=MOST_NODES)
     for count in (each for each in counts if each > load.split.nodes):
         wider = replace(load, split=replace(load.split, tensor=count, pipeline=1))
-        if needed_bytes(wider, model, machine) <= machine.utilization * total_bytes:
+        if needed_bytes(wider, model, machine) <= machine.most_utilization * total_bytes:
             return (*found, f"--nodes {count}")
     smaller = [f"{build.name} ({build.weights_gb:g} GB)" for build in _smaller_builds(model)]
     return (*found, *([f"a smaller build: {', '.join(smaller[:3])}"] if smaller else []))

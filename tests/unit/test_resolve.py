@@ -25,7 +25,8 @@ def test_a_plan_takes_the_first_nodes_and_splits_over_all_of_them() -> None:
 
 
 def test_more_nodes_than_the_profile_allows() -> None:
-    assert problems({"nodes": 3}) == ("profiles/deepseek-v4-flash.yaml nodes: should be 2, found --nodes 3",)
+    found = problems({"nodes": 4}, nodes={"min": 2, "max": 3, "default": 2})
+    assert found == ("profiles/deepseek-v4-flash.yaml nodes: should be 2, found --nodes 4",)
 
 
 def test_fewer_nodes_than_the_model_needs_is_never_accepted_silently() -> None:
