@@ -79,7 +79,7 @@ def _where(profile: Profile) -> str:
 
 def _count_problems(profile: Profile, model: Model, cluster: Cluster, count: int) -> list[str]:
     if not profile.nodes.min <= count <= profile.nodes.max:
-        legal = " or ".join(map(str, legal_counts(profile, model))) or "a count that divides the model (none does)"
+        legal = _either(legal_counts(profile, model)) or "a count that divides the model (none does)"
         return [f"{_where(profile)} nodes: should be {legal}, found --nodes {count}"]
     if count > len(cluster.nodes):
         names = ", ".join(node.name for node in cluster.nodes)
@@ -91,6 +91,11 @@ def _count_problems(profile: Profile, model: Model, cluster: Cluster, count: int
             f"for {', '.join(wrong)}; this profile is made for other machines than these"
         ]
     return []
+
+
+def _either(counts: tuple[int, ...]) -> str:
+    *most, last = map(str, counts or ("",))
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 def _split_problems(profile: Profile, model: Model, count: int) -> list[str]:

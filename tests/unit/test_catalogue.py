@@ -148,8 +148,10 @@ def test_only_a_reported_model_is_without_a_revision() -> None:
 def test_cards_name_only_what_there_is() -> None:
     cards, known = models(), stacks()
     for name, model in cards.items():
-        named = {*(each.stack for each in (*model.loaded, *model.runtime)), *(each.stack for each in model.kv.measured)}
-        assert named - {None} <= set(known), name
+        measured = [(each.stack, each.source) for each in (*model.loaded, *model.runtime)]
+        for stack, source in [*measured, *((each.stack, each.source) for each in model.kv.measured)]:
+            assert stack is None or stack in known, f"{name}: {stack}"
+            assert source.strip(), name
         for each in model.builds:
             assert each.card is None or each.card in cards, f"{name}: {each.card}"
             if each.card is not None and each.revision is not None:
