@@ -84,7 +84,7 @@ def test_a_measurement_counts_more_than_the_rule_and_that_of_the_same_stack_most
     ]
     rule = kv(LATENT, measured=seen)
     assert cache(rule, "fp8", Split(2)).bytes_per_token == 9000
-    own = cache(rule, "fp8", Split(2, stack="own"))
+    own = cache(rule, "fp8", Split(2, stacks=("own",)))
     assert (own.bytes_per_token, own.rule) == (7000, 6560)
     assert isinstance(own.measured, KvMeasured)
 
