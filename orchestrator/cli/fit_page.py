@@ -125,7 +125,9 @@ def _beside(answer: Answer) -> Iterator[str]:
             f"times as much input: the boxes' price buys {cost['break_even_output_tokens']:.2g} tokens there"
         )
     yield f"  licence    {model.licence}{f': {model.licence_note}' if model.licence_note else ''}"
-    yield from (f"  {click.style('warning', fg='yellow')}    {each}" for each in model.warnings)
+    warning = click.style("warning", fg="yellow")
+    yield from (f"  {warning}    {each}" for each in model.warnings)
+    yield from (f"  {warning}    {each.what} Remedy: {each.remedy} [{each.code}]" for each in answer.known_bad)
 
 
 def _reported(each: Reported) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from orchestrator.facts.node import NodeFacts
-from orchestrator.plan import ceilings
+from orchestrator.plan import ceilings, known_bad
 from orchestrator.plan import fit as fitting
 from orchestrator.plan.ceilings import legal_counts, nearest
 from orchestrator.plan.fit import Budget, Fit
@@ -17,7 +17,7 @@ from orchestrator.plan.smallest_change import MOST_NODES
 from orchestrator.run.catalog import Catalog
 from orchestrator.spec.machine import Machine
 from orchestrator.spec.model import Model
-from orchestrator.spec.pins import Stack
+from orchestrator.spec.pins import KnownBad, Stack
 from orchestrator.spec.problems import SpecError
 from orchestrator.spec.profile import Profile
 from orchestrator.verbs import world
@@ -40,7 +40,10 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``fit`` is for one node count, None when no count can be named; ``others`` are the other legal counts."""
+    """``fit`` is for one node count, None when no count can be named; ``others`` are the other legal counts.
+
+    ``known_bad`` are combinations that the profile's own stack meets by the versions that it states.
+    """
 
     model: Model
     profile: Profile | None
@@ -49,6 +52,7 @@ class Answer:
     budgets: tuple[Budget, ...]
     fit: Fit | None
     others: tuple[Fit, ...]
+    known_bad: tuple[KnownBad, ...] = ()
 
     @property
     def code(self) -> int:
@@ -78,7 +82,7 @@ class Answer:
 def fit(catalog: Catalog, question: Question) -> Answer:
     """Raises ``UsageError`` for a name that is neither profile nor model, and ``VerbError`` for a silent node."""
     read = _read(catalog, question.name)
-    profile, _, model, machine = read
+    profile, stack, model, machine = read
     load = _load(read, question)
     total = _smallest_memory(catalog) if question.ask else machine.memory_total_bytes
     budgets = fitting.budgets(
@@ -92,7 +96,8 @@ def fit(catalog: Catalog, question: Question) -> Answer:
     }
     chosen = None if wanted is None else answers.get(wanted) or _illegal(model, _on(load, wanted), machine, total)
     others = tuple(each for count, each in answers.items() if count != wanted and count in {1, *machine.steps})
-    return Answer(model, profile, machine, total, budgets, chosen, others)
+    met = known_bad.met(catalog.known_bad(), known_bad.of_stack(stack), known_bad.GB10) if stack else ()
+    return Answer(model, profile, machine, total, budgets, chosen, others, met)
 
 
 def refuse_impossible(catalog: Catalog, resolved: Resolved, facts: Mapping[str, NodeFacts]) -> None:
