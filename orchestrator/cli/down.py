@@ -20,9 +20,9 @@ def command(ctx: click.Context, /, name: str | None, as_json: bool) -> None:
     from orchestrator.verbs.down import down
     from orchestrator.verbs.status import only_one
 
-    chosen = name or only_one(catalog(ctx))
+    chosen = only_one(catalog(ctx)) if name is None else name
     with shown(quiet=as_json) as sink:
-        plans = down(catalog(ctx), chosen, sink, threading.Event()) if chosen else ()
+        plans = down(catalog(ctx), chosen, sink, threading.Event()) if chosen is not None else ()
     if as_json:
         stopped = [plan.generation for plan in plans]
         click.echo(json.dumps({"deployment": chosen, "stopped_generations": stopped}))

@@ -13,7 +13,7 @@ from orchestrator.run.bits import Bits
 from orchestrator.run.catalog import Catalog
 from orchestrator.run.executor import Hands, execute
 from orchestrator.run.transport import NodeError
-from orchestrator.verbs import world
+from orchestrator.verbs import names, world
 from orchestrator.verbs.errors import VerbError
 from orchestrator.verbs.running import running
 from orchestrator.verbs.sitting import sitting
@@ -25,6 +25,7 @@ def down(catalog: Catalog, name: str, sink: Callable[[Event], None], cancel: Fla
 
     Raises ``VerbError`` when a node that may hold a part of it did not answer.
     """
+    names.check(name, "NAME")
     for cluster in world.clusters(catalog):
         with sitting(world.seats(cluster)) as seats:
             answers = world.gather(seats, name)

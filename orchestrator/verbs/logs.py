@@ -11,7 +11,7 @@ from orchestrator.plan import runtime
 from orchestrator.plan.launch import Unit
 from orchestrator.run.catalog import Catalog
 from orchestrator.run.transport import Cancelled, NodeError, Transport
-from orchestrator.verbs import world
+from orchestrator.verbs import names, world
 from orchestrator.verbs.errors import UsageError
 from orchestrator.verbs.running import running
 from orchestrator.verbs.sitting import sitting
@@ -38,6 +38,7 @@ class Which:
 
 def logs(catalog: Catalog, which: Which, show: Callable[[Line], None], stop: Flag) -> None:
     """Hand every line to ``show`` as it comes, from all ranks at once. Raises ``UsageError`` for an unknown name."""
+    names.check(which.name, "NAME")
     for cluster in world.clusters(catalog):
         with sitting(world.seats(cluster)) as seats:
             now = running(world.gather(seats, which.name).facts, which.name)

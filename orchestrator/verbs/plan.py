@@ -13,7 +13,7 @@ from orchestrator.plan.launch import LaunchPlan
 from orchestrator.run import agentzip
 from orchestrator.run.catalog import Catalog
 from orchestrator.run.transport import NodeError
-from orchestrator.verbs import world
+from orchestrator.verbs import names, world
 from orchestrator.verbs.fit import refuse_impossible
 from orchestrator.verbs.running import Running, running
 from orchestrator.verbs.sitting import sitting
@@ -36,6 +36,7 @@ class Planned:
 
 def plan(catalog: Catalog, ask: Ask, *, offline: bool = False) -> Planned:
     """Plan ``ask``; unless ``offline``, also ask the nodes what runs, so that the difference can be shown."""
+    names.check(ask.name, "--name")
     chosen = world.choose(catalog, ask, may_assume=True)
     resolved = chosen.resolved
     if offline or chosen.example:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from orchestrator.facts.node import NodeFacts
 from orchestrator.run.catalog import Catalog
 from orchestrator.run.transport import NodeError
-from orchestrator.verbs import world
+from orchestrator.verbs import names, world
 from orchestrator.verbs.errors import UsageError
 from orchestrator.verbs.running import Running, running
 from orchestrator.verbs.sitting import sitting
@@ -29,12 +29,12 @@ class Status:
 
 def status(catalog: Catalog, name: str | None) -> tuple[Status, ...]:
     """Every deployment on the cluster, or only ``name``. Raises ``UsageError`` when there is no such deployment."""
+    names.check(name, "NAME")
     found = []
     for cluster in world.clusters(catalog):
         with sitting(world.seats(cluster)) as seats:
             first = world.gather(seats, name or "")
-            names = [name] if name else deployments(first.facts)
-            for deployment in names:
+            for deployment in [name] if name else deployments(first.facts):
                 answers = first if deployment == name else world.gather(seats, deployment)
                 now = running(answers.facts, deployment)
                 if now.plan is not None or (answers.silent and name):

@@ -25,7 +25,7 @@ from orchestrator.run.executor import Hands, Outcome, execute
 from orchestrator.run.lock import Locked, held
 from orchestrator.run.store import StatePaths, append
 from orchestrator.run.transport import NodeError, Transport
-from orchestrator.verbs import secrets, world
+from orchestrator.verbs import names, secrets, world
 from orchestrator.verbs.errors import BlockedError, InterruptedVerbError, RefusedError, UsageError, VerbError
 from orchestrator.verbs.evidence import Evidence
 from orchestrator.verbs.fit import refuse_impossible
@@ -66,6 +66,7 @@ class Stage:
 
 def up(catalog: Catalog, request: Request, sink: Callable[[Event], None], cancel: Flag) -> Finished:
     """Bring the deployment to the plan and wait until it answers. Raises a ``VerbError`` otherwise."""
+    names.check(request.ask.name, "--name")
     began = time.monotonic()
     stored = _stored(request.plan_file)
     chosen = world.choose(catalog, request.ask, may_assume=False)

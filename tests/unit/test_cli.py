@@ -64,6 +64,32 @@ def test_a_profile_is_named_not_pathed(cli: Cli, name: str) -> None:
     assert "name" in done.stderr
 
 
+EVIL = "../../../../tmp/evil"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan", "tiny", "--name", EVIL),
+        ("up", "tiny", "--name", EVIL),
+        ("plan", "tiny", "--offline", "--name", "Tiny"),
+        ("plan", "tiny", "--name", ""),
+        ("plan", "tiny", "--name", "a" * 43),
+        ("status", EVIL),
+        ("logs", EVIL),
+        ("down", EVIL),
+        ("down", "tiny*"),
+        ("down", ""),  # a script's empty variable must not mean "the only one"
+    ],
+)
+def test_a_deployment_is_named_not_pathed(cli: Cli, tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = cli(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    where = "--name" if "--name" in words else "NAME"
+    assert f"{where}: should be letters a-z, digits, inner hyphens and dots, at most 42, found " in done.stderr
+    assert list(tmp_path.rglob("*")) == [tmp_path / "home"]
+
+
 def test_plan_is_canonical_json_for_scripts_and_can_be_stored(cli: Cli, tmp_path: Path) -> None:
     shown = cli("plan", "tiny", "--offline", "--json", "--out", "plan.json").stdout
     assert json.loads(shown)["deployment"] == "tiny"
