@@ -61,7 +61,7 @@ GATHER_DEADLINE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What the command line said, before any file was read."""
+    """What the command line said, before any file was read. ``profile`` is empty where a stored plan is to say it."""
 
     profile: str
     nodes: int | None = None

@@ -167,7 +167,65 @@ def test_a_stored_plan_that_is_none(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text("{}")
     done = cli("up", "tiny", "--plan", "plan.json")
     assert done.returncode == 2
-    assert "not a launch plan" in done.stderr
+    assert "plan.json: should be a stored plan, found that it is not a launch plan of this version: " in done.stderr
+    (tmp_path / "README.md").write_text("# words\n")
+    done = cli("up", "--plan", "README.md")
+    assert done.returncode == 2
+    assert "README.md: should be a stored plan, found that it is not a launch plan of this version: no JSON: " in (
+        done.stderr
+    )
+    assert "-> sparkctl plan PROFILE --out FILE" in done.stderr
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    assert "it is not UTF-8 text" in cli("up", "--plan", "bytes").stderr
+
+
+def test_a_plan_cannot_be_stored_where_there_is_no_directory(cli: Cli) -> None:
+    done = cli("plan", "tiny", "--offline", "--out", "nodir/f.json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--out: should be a file that can be written, found nodir/f.json: No such file or directory" in done.stderr
+    done = cli("up", "--plan", "nodir/f.json")
+    assert done.returncode == 2
+    assert "--plan: should be a file that can be read, found nodir/f.json: No such file or directory" in done.stderr
+
+
+def test_a_stored_plan_says_by_itself_what_to_plan(cli: Cli, tmp_path: Path) -> None:
+    made = cli("plan", "tiny", "--nodes", "1", "--executor", "mp", "--name", "mine", "--out", "my plan.json")
+    assert made.stdout.endswith("carry it out with: sparkctl up --plan 'my plan.json'\n")
+    done = cli("up", "deepseek-v4-flash", "--nodes", "2", "--executor", "ray", "--name", "x", "--plan", "my plan.json")
+    assert done.returncode == 2
+    for line in (
+        "PROFILE: should be tiny as in my plan.json, found deepseek-v4-flash",
+        "--nodes: should be 1 as in my plan.json, found 2",
+        "--executor: should be mp as in my plan.json, found ray",
+        "--name: should be mine as in my plan.json, found x",
+    ):
+        assert line in done.stderr
+    (tmp_path / "profiles").mkdir()
+    text = (ROOT / "profiles" / "tiny.yaml").read_text(encoding="utf-8")
+    (tmp_path / "profiles" / "tiny.yaml").write_text(text.replace("context_tokens: 512", "context_tokens: 256"))
+    done = cli("up", "--plan", "my plan.json")
+    assert done.returncode == 4
+    assert "the world moved" in done.stderr
+
+
+def test_a_stored_plan_cannot_lead_out_of_the_state_folder(cli: Cli, tmp_path: Path) -> None:
+    value = json.loads(cli("plan", "tiny", "--offline", "--json").stdout)
+    (tmp_path / "plan.json").write_text(json.dumps({**value, "deployment": EVIL}))
+    done = cli("up", "--plan", "plan.json")
+    assert done.returncode == 2
+    assert "plan.json deployment: should be letters" in done.stderr
+
+
+def test_up_needs_a_profile_or_a_stored_plan(cli: Cli) -> None:
+    done = cli("up")
+    assert done.returncode == 2
+    assert "should name a PROFILE or a stored plan, found neither\nsparkctl:   -> sparkctl profiles list" in done.stderr
+
+
+def test_a_plan_for_example_nodes_is_not_offered_to_up(cli: Cli) -> None:
+    said = cli("plan", "deepseek-v4-flash", "--out", "plan.json").stdout
+    assert "stored in plan.json; it is for example nodes: write cluster.yaml" in said
+    assert "--plan" not in said.splitlines()[-1]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
