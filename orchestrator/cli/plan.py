@@ -90,7 +90,9 @@ def _is_env(argv: tuple[str, ...], index: int) -> bool:
 def _changes(planned: Planned) -> list[str]:
     if planned.now is None:
         return ["not compared with what runs: no node was asked"]
-    lines = [f"{name}: not compared, {error.what}" for name, error in planned.silent.items()]
+    lines = []
+    for node, error in planned.silent.items():
+        lines += [f"{node}: not compared, {error.what}", *([f"  -> {error.remedy}"] if error.remedy else [])]
     if not planned.changes and not planned.silent and not planned.now.differs:
         return ["no changes"]
     lines += [str(change) for change in planned.changes]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
+from orchestrator.facts.node import NodeFacts
 from orchestrator.run.store import NAME
 from orchestrator.spec.problems import shorten
 from orchestrator.verbs.errors import UsageError
@@ -18,3 +21,17 @@ def check(name: str | None, where: str) -> None:
             f"found {shorten(name) or 'nothing'}",
             remedy="give the deployment a name such as my-model-2",
         )
+
+
+def recorded(facts: Mapping[str, NodeFacts]) -> list[str]:
+    """Names of deployments that have a generation directory on some node."""
+    return sorted({path.split("/")[-2] for node in facts.values() for path in node.generations if path.count("/") > 1})
+
+
+def no_such(name: str, there: Iterable[str], profiles: Iterable[str]) -> UsageError:
+    """That ``name`` is recorded nowhere, with what is ``there`` instead; ``up`` is advised only where it could work."""
+    others = ", ".join(there)
+    advice = [f"start it: sparkctl up {name}"] if name in profiles else []
+    advice += [f"there is {others}"] if others else []
+    remedy = "; ".join(advice) or "nothing is recorded at all; what can be started: sparkctl profiles list"
+    return UsageError(f"no deployment {name} is recorded on any node", remedy=remedy)

@@ -31,6 +31,9 @@ class Planned:
 
     @property
     def changes(self) -> tuple[Change, ...]:
+        """Against what runs; nothing when a silent node may be the one that knows what runs."""
+        if self.silent and (self.now is None or self.now.plan is None):
+            return ()
         return changes(self.now.plan if self.now else None, self.plan)
 
 

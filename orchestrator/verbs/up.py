@@ -29,6 +29,7 @@ from orchestrator.verbs.evidence import Evidence
 from orchestrator.verbs.fit import refuse_impossible
 from orchestrator.verbs.plan import anew, built
 from orchestrator.verbs.running import Running, running
+from orchestrator.verbs.silent import told
 from orchestrator.verbs.sitting import sitting
 from orchestrator.verbs.world import Ask, Chosen
 
@@ -104,8 +105,7 @@ def _look(stage: Stage) -> View:
     resolved = stage.chosen.resolved
     answers = world.gather({node.name: stage.seats[node.name] for node in resolved.nodes}, resolved.deployment)
     if answers.silent:
-        errors = tuple(answers.silent.values())
-        raise VerbError(*(str(error) for error in errors), remedy=errors[0].remedy)
+        raise VerbError(*told(answers.silent))
     refuse_impossible(stage.catalog, resolved, answers.facts)
     now = running(answers.facts, resolved.deployment)
     plan = built(stage.chosen, answers.facts, now)

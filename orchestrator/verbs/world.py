@@ -111,11 +111,17 @@ def _cluster(catalog: Catalog, profile: Profile, *, may_assume: bool) -> tuple[C
     )
 
 
-def clusters(catalog: Catalog) -> tuple[Cluster, ...]:
-    """Where deployments may be: this machine's own, and the operator's cluster if there is one."""
+def clusters(catalog: Catalog, *, named_only: bool = False) -> tuple[Cluster, ...]:
+    """Where deployments may be: the operator's cluster if there is one, then this machine's own.
+
+    ``named_only`` leaves this machine's own out where a cluster file was named. Raises ``UsageError``.
+    """
     try:
         cluster = catalog.cluster()
-        return (cluster or EMBEDDED,) if cluster is None or cluster.topology == "loopback" else (cluster, EMBEDDED)
+        if cluster is None:
+            return (EMBEDDED,)
+        alone = cluster.topology == "loopback" or (named_only and catalog.cluster_path is not None)
+        return (cluster,) if alone else (cluster, EMBEDDED)
     except SpecError as error:
         raise UsageError(*(str(problem) for problem in error.problems)) from None
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.run import agentzip
+
 ROOT = Path(__file__).parents[2]
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -133,9 +135,14 @@ def test_nodes_out_of_reach_are_all_named_with_a_way_out(cli: Cli, tmp_path: Pat
     assert "sparkctl: a: " in done.stderr
     assert "sparkctl: b: " in done.stderr
     assert "->" in done.stderr
+    a, b = (done.stderr.index(f"sparkctl: {node}: ") for node in "ab")
+    assert "\n  -> " in done.stderr[a:b]  # a way out for each of them, under its own line
+    assert "\n  -> " in done.stderr[b:]
     done = cli("plan", "deepseek-v4-flash")
     assert done.returncode == 0
     assert "a: not compared" in done.stdout
+    assert "\n  -> " in done.stdout
+    assert "nothing runs yet" not in done.stdout
 
 
 def test_a_missing_cluster_file_that_was_named(cli: Cli) -> None:
@@ -146,7 +153,9 @@ def test_a_missing_cluster_file_that_was_named(cli: Cli) -> None:
 
 def test_status_and_down_where_nothing_runs(cli: Cli) -> None:
     assert (cli("status").stdout, cli("status", "--json").stdout) == ("nothing runs\n", "[]\n")
-    assert cli("down", "tiny").returncode == 0
+    done = cli("down", "tiny")
+    assert (done.returncode, done.stdout) == (0, "no deployment tiny is recorded on any node, nothing to do\n")
+    assert cli("down").stdout == "nothing runs, nothing to do\n"
     assert cli("logs").stdout == "nothing runs\n"
 
 
@@ -240,3 +249,68 @@ def test_output_that_nobody_reads_is_no_error(cli: Cli, tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
     done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.stderr == ""
+
+
+def record(cli: Cli, home: Path, name: str) -> None:
+    """Have this machine's nodes hold the record of a deployment that was stopped behind everybody's back."""
+    text = cli("plan", "tiny", "--nodes", "1", "--executor", "mp", "--name", name, "--offline", "--json").stdout
+    folder = home / ".local/state/sparkctl" / name / "g1"
+    folder.mkdir(parents=True)
+    (folder / "plan.json").write_text(text)
+    agent = agentzip.build()
+    (folder.parent / "agent").mkdir()
+    (folder.parent / "agent" / f"{agent.sha256}.pyz").write_bytes(agent.content)
+
+
+@pytest.fixture
+def silent(tmp_path: Path) -> Path:
+    """A cluster file with two nodes that refuse connections."""
+    path = tmp_path / "dark.yaml"
+    path.write_text(CLUSTER.replace("PORT", str(closed_port())))
+    return path
+
+
+def test_silent_nodes_are_unknown_to_status_and_down(cli: Cli, silent: Path) -> None:
+    done = cli("--cluster", str(silent), "status")
+    assert done.returncode == 1
+    assert "UNKNOWN: what runs on a, b" in done.stdout
+    assert done.stdout.count("    -> ") == 2
+    done = cli("--cluster", str(silent), "status", "--json")
+    (entry,) = json.loads(done.stdout)
+    assert (done.returncode, entry["deployment"], entry["ready"], list(entry["silent"])) == (1, None, False, ["a", "b"])
+    done = cli("--cluster", str(silent), "status", "x")
+    assert (done.returncode, "x: UNKNOWN" in done.stdout) == (1, True)
+    for words in (("down", "x"), ("logs", "x"), ("down",), ("logs",)):
+        done = cli("--cluster", str(silent), *words)
+        assert (done.returncode, done.stdout) == (1, ""), words
+        assert "sparkctl: a: UNKNOWN, " in done.stderr
+        assert "sparkctl: b: UNKNOWN, " in done.stderr
+        assert done.stderr.count("\n  -> ") == 2
+
+
+def test_the_only_one_is_not_chosen_while_nodes_are_silent(cli: Cli, tmp_path: Path, silent: Path) -> None:
+    record(cli, tmp_path / "home", "mine")
+    (tmp_path / "cluster.yaml").write_text(silent.read_text())
+    done = cli("down")
+    assert done.returncode == 1
+    assert "NAME: should be given while nodes are silent, found no name; elsewhere there is mine" in done.stderr
+    assert "mine" not in cli("--cluster", "dark.yaml", "down").stderr  # that cluster only was asked for
+    assert (tmp_path / "home/.local/state/sparkctl/mine/g1/plan.json").exists()
+    done = cli("status")
+    assert (done.returncode, "mine: " in done.stdout, "UNKNOWN: what runs on a, b" in done.stdout) == (1, True, True)
+    assert "a, b" not in cli("status", "mine").stdout
+
+
+def test_a_name_that_is_recorded_nowhere(cli: Cli, tmp_path: Path) -> None:
+    assert "-> start it: sparkctl up tiny" in cli("status", "tiny").stderr
+    record(cli, tmp_path / "home", "mine")
+    for verb in ("status", "logs"):
+        done = cli(verb, "nosuch")
+        assert done.returncode == 2
+        assert "no deployment nosuch is recorded on any node\nsparkctl:   -> there is mine\n" in done.stderr
+    done = cli("down", "nosuch")
+    assert done.returncode == 0
+    assert done.stdout == "no deployment nosuch is recorded on any node, nothing to do; there is mine\n"
+    assert json.loads(cli("down", "nosuch", "--json").stdout)["others"] == ["mine"]
+    assert cli("down").stdout == "mine: stopped; its nodes are bare\n"
+    assert cli("down", "mine").returncode == 0
