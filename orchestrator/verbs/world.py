@@ -88,12 +88,13 @@ def choose(catalog: Catalog, ask: Ask, *, may_assume: bool) -> Chosen:
         cluster, origin, example = _cluster(catalog, profile, may_assume=may_assume)
         stacks = {name: catalog.stack(name) for name in sorted(set(profile.stack.values()))}
         model = catalog.model(profile.model)
-        wish = Wish(profile, ask.nodes, ask.executor, ask.name)
+        file = "the embedded cluster" if cluster is EMBEDDED else catalog.cluster_file
+        wish = Wish(profile, ask.nodes, ask.executor, ask.name, "the example cluster" if example else file)
         return Chosen(resolve(wish, cluster, stacks, model), origin, example)
     except SpecError as error:
         raise UsageError(*(str(problem) for problem in error.problems)) from None
     except PlanError as error:
-        raise UsageError(*error.problems) from None
+        raise UsageError(*error.problems, remedy=error.remedy) from None
 
 
 def _cluster(catalog: Catalog, profile: Profile, *, may_assume: bool) -> tuple[Cluster, str, bool]:
