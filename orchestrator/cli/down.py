@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
+from typing import TYPE_CHECKING
 
 import click
 
 from orchestrator.cli.options import as_json, catalog, deployment
+
+if TYPE_CHECKING:
+    from orchestrator.verbs.down import Stopped
 
 
 @click.command("down", short_help="Stop a deployment and leave the nodes bare")
@@ -17,14 +21,24 @@ from orchestrator.cli.options import as_json, catalog, deployment
 def command(ctx: click.Context, /, name: str | None, as_json: bool) -> None:
     """Stop deployment NAME (default: the only one) and leave bare nodes. Images and models stay for the next start."""
     from orchestrator.cli.progress import shown
-    from orchestrator.verbs.down import down
+    from orchestrator.verbs.down import Stopped, down
     from orchestrator.verbs.status import only_one
 
-    chosen = name or only_one(catalog(ctx))
+    chosen = only_one(catalog(ctx), "down") if name is None else name
     with shown(quiet=as_json) as sink:
-        plans = down(catalog(ctx), chosen, sink, threading.Event()) if chosen else ()
+        stopped = down(catalog(ctx), chosen, sink, threading.Event()) if chosen is not None else Stopped(())
     if as_json:
-        stopped = [plan.generation for plan in plans]
-        click.echo(json.dumps({"deployment": chosen, "stopped_generations": stopped}))
+        generations = [plan.generation for plan in stopped.plans]
+        value = {"deployment": chosen, "stopped_generations": generations, "others": stopped.others}
+        click.echo(json.dumps(value))
     else:
-        click.echo(f"{chosen}: stopped; its nodes are bare" if plans else "nothing runs, nothing to do")
+        click.echo(_words(chosen, stopped))
+
+
+def _words(name: str | None, stopped: Stopped) -> str:
+    if stopped.plans:
+        return f"{name}: stopped; its nodes are bare"
+    if name is None:
+        return "nothing runs, nothing to do"
+    others = f"; there is {', '.join(stopped.others)}" if stopped.others else ""
+    return f"no deployment {name} is recorded on any node, nothing to do{others}"

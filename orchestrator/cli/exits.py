@@ -16,7 +16,7 @@ def run(command: click.Command, arguments: list[str]) -> int:
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:
-        error.show()
+        _placed(error).show()
         return 2
     except (KeyboardInterrupt, click.Abort):
         _say("interrupted")
@@ -27,6 +27,14 @@ def run(command: click.Command, arguments: list[str]) -> int:
         return 0
     except Exception as error:
         return _verb_error(error)
+
+
+def _placed(error: click.ClickException) -> click.ClickException:
+    """Says where --cluster belongs when it stands behind a verb: click would only say that there is no such option."""
+    if not isinstance(error, click.NoSuchOption) or error.option_name != "--cluster" or error.ctx is None:
+        return error
+    verb = error.ctx.command_path.partition(" ")[2]
+    return click.UsageError(f"--cluster goes before the verb: sparkctl --cluster FILE {verb} …", error.ctx)
 
 
 def _verb_error(error: Exception) -> int:

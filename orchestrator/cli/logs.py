@@ -28,7 +28,7 @@ def command(ctx: click.Context, /, name: str | None, as_json: bool, follow: bool
     from orchestrator.verbs.logs import Which, logs
     from orchestrator.verbs.status import only_one
 
-    chosen = name or only_one(catalog(ctx))
+    chosen = only_one(catalog(ctx), "logs") if name is None else name
     if chosen is None:
         click.echo("nothing runs")
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any, TypeVar
 
 import click
@@ -10,16 +11,19 @@ import click
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def wish(command: Command) -> Command:
+def wish(*, required: bool = True) -> Callable[[Command], Command]:
     """PROFILE, --nodes, --executor and --name: what is to be served, and how widely."""
-    for option in (
+    options = (
         click.option("--name", help="Name of the deployment (default: the profile's name)."),
         click.option("--executor", type=click.Choice(["ray", "mp"]), help="Distributed executor (default: profile's)."),
         click.option("--nodes", type=click.IntRange(min=1), help="How many nodes (default: the profile's)."),
-        click.argument("profile", shell_complete=_profiles),
-    ):
-        command = option(command)
-    return command
+        click.argument("profile", required=required, shell_complete=_profiles),
+    )
+
+    def with_all(command: Command) -> Command:
+        return reduce(lambda made, option: option(made), options, command)
+
+    return with_all
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="For scripts: JSON on standard output.")
@@ -43,7 +47,7 @@ def ask(values: dict[str, Any]) -> Any:
     """What ``wish`` collected, as an ``Ask``."""
     from orchestrator.verbs.world import Ask
 
-    return Ask(values["profile"], values["nodes"], values["executor"], values["name"])
+    return Ask(values["profile"] or "", values["nodes"], values["executor"], values["name"])
 
 
 def deployment(command: Command) -> Command:

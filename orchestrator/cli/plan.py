@@ -16,24 +16,33 @@ if TYPE_CHECKING:
 
 
 @click.command("plan", short_help="Show what each node will be and run; changes nothing")
-@wish
+@wish()
 @as_json
 @click.option("--out", type=click.Path(dir_okay=False), help="Store the plan here, for `up --plan FILE`.")
 @click.option("--offline", is_flag=True, help="Ask no node: show the plan only.")
 @click.pass_context
 def command(ctx: click.Context, /, as_json: bool, out: str | None, offline: bool, **values: Any) -> None:
     """Show what PROFILE would run on each node, and how that differs from what runs now. Changes nothing."""
+    from orchestrator.verbs import stored
     from orchestrator.verbs.plan import plan
 
     planned = plan(catalog(ctx), ask(values), offline=offline)
     if out:
-        Path(out).write_text(planned.plan.canonical() + "\n", encoding="utf-8")
+        stored.write(Path(out), planned.plan)
     if as_json:
         click.echo(planned.plan.canonical())
         return
     click.echo("\n".join(_page(planned)))
     if out:
-        click.echo(f"\nstored in {out}; carry it out with: sparkctl up --plan {shlex.quote(out)}")
+        click.echo(f"\nstored in {out}; {_next(planned, out, ctx.find_root().obj)}")
+
+
+def _next(planned: Planned, out: str, cluster: str | None) -> str:
+    """What a stored plan is good for: one for example nodes can only be read."""
+    if planned.chosen.example:
+        return "it is for example nodes: write cluster.yaml (docs/cluster.md) and plan again before `sparkctl up`"
+    words = ["sparkctl", *(["--cluster", cluster] if cluster else []), "up", "--plan", out]
+    return f"carry it out with: {shlex.join(words)}"
 
 
 def _page(planned: Planned) -> list[str]:
@@ -81,7 +90,9 @@ def _is_env(argv: tuple[str, ...], index: int) -> bool:
 def _changes(planned: Planned) -> list[str]:
     if planned.now is None:
         return ["not compared with what runs: no node was asked"]
-    lines = [f"{name}: not compared, {error.what}" for name, error in planned.silent.items()]
+    lines = []
+    for node, error in planned.silent.items():
+        lines += [f"{node}: not compared, {error.what}", *([f"  -> {error.remedy}"] if error.remedy else [])]
     if not planned.changes and not planned.silent and not planned.now.differs:
         return ["no changes"]
     lines += [str(change) for change in planned.changes]

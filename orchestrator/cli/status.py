@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,8 @@ from orchestrator.cli.options import as_json, catalog, deployment
 if TYPE_CHECKING:
     from orchestrator.plan.fold import DeploymentState
     from orchestrator.plan.rankfile import Gate, RankStatus
-    from orchestrator.verbs.status import Status
+    from orchestrator.run.transport import NodeError
+    from orchestrator.verbs.status import Overview, Status
 
 
 @click.command("status", short_help="Show every gate of every rank, and where the record and the nodes differ")
@@ -22,22 +24,42 @@ if TYPE_CHECKING:
 @as_json
 @click.pass_context
 def command(ctx: click.Context, /, name: str | None, as_json: bool) -> None:
-    """Show every gate of every rank of NAME (default: all deployments). Exit code 1 when something is not ready."""
+    """Show every gate of every rank of NAME (default: all deployments).
+
+    Exit code 1 when something is not ready, or is UNKNOWN because a node is silent. With --json: a list with an entry
+    per deployment, and one whose deployment is null for silent nodes that no other entry names.
+    """
     from orchestrator.verbs.status import status
 
-    found = status(catalog(ctx), name)
+    seen = status(catalog(ctx), name)
     if as_json:
-        click.echo(json.dumps([_value(each) for each in found], indent=2, ensure_ascii=False))
-    elif not found:
-        click.echo("nothing runs")
+        values = [_value(each) for each in seen.deployments] + ([_unknown(seen.untold)] if seen.untold else [])
+        click.echo(json.dumps(values, indent=2, ensure_ascii=False))
     else:
-        click.echo("\n\n".join("\n".join(_page(each)) for each in found))
-    ctx.exit(0 if all(each.ready for each in found) else 1)
+        click.echo("\n\n".join("\n".join(page) for page in _pages(seen)))
+    ctx.exit(0 if seen.ready else 1)
+
+
+def _pages(seen: Overview) -> list[list[str]]:
+    pages = [_page(each) for each in seen.deployments]
+    if seen.untold:
+        word = click.style("UNKNOWN", fg="red")
+        pages.append([f"{word}: what runs on {', '.join(seen.untold)}", *_silent(seen.untold)])
+    return pages or [["nothing runs"]]
+
+
+def _silent(silent: Mapping[str, NodeError]) -> list[str]:
+    lines = []
+    for error in silent.values():
+        lines.append(f"  {click.style('silent:', fg='red')} {error}")
+        lines += [f"    -> {error.remedy}"] if error.remedy else []
+    return lines
 
 
 def _page(status: Status) -> list[str]:
     plan = status.running.plan
-    word = click.style("ready", fg="green") if status.ready else click.style("not ready", fg="red")
+    unready = "not ready" if plan is not None else "UNKNOWN, no node that answered has a record of it"
+    word = click.style("ready", fg="green") if status.ready else click.style(unready, fg="red")
     lines = [f"{click.style(status.deployment, bold=True)}: {word}"]
     if plan is not None:
         lines[0] += (
@@ -51,7 +73,7 @@ def _page(status: Status) -> list[str]:
         f"  {click.style('differs:', fg='yellow')} {line}"
         for line in (*status.running.differs, *status.running.unrecorded)
     ]
-    lines += [f"  {click.style('silent:', fg='red')} {error}" for error in status.silent.values()]
+    lines += _silent(status.silent)
     others = ", ".join(str(other.generation) for other in status.running.others)
     return [*lines, *([f"  left over: generation {others}; the next `up` or `down` removes it"] if others else [])]
 
@@ -85,6 +107,13 @@ def _mark(gate: Gate) -> str:
     if gate.open is None:
         return click.style("?", fg="yellow")
     return click.style("✓", fg="green") if gate.open else click.style("✗", fg="red")
+
+
+def _unknown(silent: Mapping[str, NodeError]) -> dict[str, Any]:
+    """The keys of a deployment's entry, for nodes of which nobody knows what they run."""
+    nothing = dict.fromkeys(("deployment", "generation", "plan", "endpoint", "recorded"))
+    lists: dict[str, list[str]] = {"ranks": [], "differs": [], "left_over_generations": []}
+    return {**nothing, **lists, "ready": False, "silent": {name: str(error) for name, error in silent.items()}}
 
 
 def _value(status: Status) -> dict[str, Any]:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 @click.command("up", short_help="Start a profile, or bring it up to date, and wait until it answers")
-@wish
+@wish(required=False)
 @as_json
-@click.option("--plan", "plan_file", type=click.Path(exists=True, dir_okay=False), help="Carry out this stored plan.")
+@click.option("--plan", "plan_file", type=click.Path(dir_okay=False), help="Carry out this stored plan.")
 @click.pass_context
 def command(ctx: click.Context, /, as_json: bool, plan_file: str | None, **values: Any) -> None:
     """Start PROFILE, or bring what runs up to date, and wait until it really answers. Does nothing if nothing changed.

@@ -15,10 +15,11 @@ def _adapter() -> TypeAdapter[LaunchPlan]:
 
 
 def plan_from_json(text: str) -> LaunchPlan:
-    """Raises ``ValueError`` that says what is wrong with the text."""
+    """Raises ``ValueError`` that says what is wrong with the text: "it is not …"."""
     try:
         return _adapter().validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = "/".join(str(part) for part in first["loc"])
-        raise ValueError(f"not a launch plan of this version: {where}: {first['msg']}") from None
+        what = first["msg"].replace("Invalid JSON: ", "no JSON: ")
+        raise ValueError(f"it is not a launch plan of this version: {f'{where}: ' if where else ''}{what}") from None

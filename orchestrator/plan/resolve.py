@@ -13,21 +13,28 @@ from orchestrator.spec.profile import Executor, Profile
 
 
 class PlanError(Exception):
-    """What cannot be planned. ``problems`` are whole sentences that name file, key, found, expected and the way out."""
+    """What cannot be planned. ``problems`` are whole sentences that name file, key, found and expected.
 
-    def __init__(self, problems: tuple[str, ...]) -> None:
+    ``remedy`` is a way out that holds for all of them; empty where the sentences say it themselves.
+    """
+
+    def __init__(self, problems: tuple[str, ...], remedy: str = "") -> None:
         super().__init__("\n".join(problems))
-        self.problems = problems
+        self.problems, self.remedy = problems, remedy
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the operator asked for on the command line; ``None`` leaves the choice to the profile."""
+    """What the operator asked for on the command line; ``None`` leaves the choice to the profile.
+
+    ``cluster_file`` is what messages call the file that the cluster stands in.
+    """
 
     profile: Profile
     nodes: int | None = None
     executor: Executor | None = None
     name: str | None = None
+    cluster_file: str = "cluster.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +65,17 @@ def resolve(wish: Wish, cluster: Cluster, stacks: Mapping[str, Stack], model: Mo
     if stack_name is None:
         known = ", ".join(sorted(profile.stack))
         problems.append(f"{_where(profile)} stack: should name a stack for executor {executor}, found only {known}")
-    problems += _count_problems(profile, model, cluster, count)
+    problems += _count_problems(wish, model, cluster, count)
     problems += _split_problems(profile, model, count)
     problems += _flag_problems(profile)
-    problems += _topology_problems(cluster, executor, count)
+    problems += [f"{wish.cluster_file} {each}" for each in _topology_problems(cluster, executor, count)]
     if stack_name is not None and executor == "ray" and "ray" not in stacks[stack_name].has:
         problems.append(
             f"pins/stacks/{stack_name}.yaml has: should list ray for executor ray, found "
             f"{', '.join(stacks[stack_name].has)}; use a stack that has Ray, or --executor mp"
         )
     if problems or stack_name is None:
-        raise PlanError(tuple(problems))
+        raise PlanError(tuple(problems), _other_counts(wish, model, cluster) if wish.nodes else "")
     nodes = cluster.nodes[:count]
     return Resolved(wish.name or profile.name, cluster, profile, model, stacks[stack_name], executor, nodes)
 
@@ -77,13 +84,23 @@ def _where(profile: Profile) -> str:
     return f"profiles/{profile.name}.yaml"
 
 
-def _count_problems(profile: Profile, model: Model, cluster: Cluster, count: int) -> list[str]:
+def _other_counts(wish: Wish, model: Model, cluster: Cluster) -> str:
+    """The way out of a --nodes that is illegal: the counts that are not; empty when --nodes is not at fault."""
+    legal = [count for count in legal_counts(wish.profile, model) if count <= len(cluster.nodes)]
+    if not legal or wish.nodes in legal:
+        return ""
+    return f"use {' or '.join(f'--nodes {count}' for count in legal)}"
+
+
+def _count_problems(wish: Wish, model: Model, cluster: Cluster, count: int) -> list[str]:
+    profile = wish.profile
     if not profile.nodes.min <= count <= profile.nodes.max:
         legal = _either(legal_counts(profile, model)) or "a count that divides the model (none does)"
-        return [f"{_where(profile)} nodes: should be {legal}, found --nodes {count}"]
+        return [f"--nodes: should be {legal} for profile {profile.name}, found {count}"]
     if count > len(cluster.nodes):
         names = ", ".join(node.name for node in cluster.nodes)
-        return [f"cluster.yaml nodes: should be at least {count} for this plan, found {len(cluster.nodes)} ({names})"]
+        found = f"found {len(cluster.nodes)} ({names})"
+        return [f"{wish.cluster_file} nodes: should be at least {count} for this plan, {found}"]
     wrong = [node.name for node in cluster.nodes[:count] if node.accelerator != profile.accelerator]
     if wrong:
         return [
@@ -148,17 +165,13 @@ def _flag_problems(profile: Profile) -> list[str]:
 def _topology_problems(cluster: Cluster, executor: Executor, count: int) -> list[str]:
     found = []
     if cluster.topology == "ring" and len(cluster.nodes) >= 4 and executor == "ray":
-        found.append(
-            "cluster.yaml topology: a ring of four or more nodes cannot use Ray; use --executor mp or a switch"
-        )
+        found.append("topology: a ring of four or more nodes cannot use Ray; use --executor mp or a switch")
     if cluster.topology == "ring" and count not in (1, 2, len(cluster.nodes)):
-        found.append(
-            f"cluster.yaml topology: {count} of {len(cluster.nodes)} nodes of a ring are not a ring; use all of them"
-        )
+        found.append(f"topology: {count} of {len(cluster.nodes)} nodes of a ring are not a ring; use all of them")
     loopback = [node.name for node in cluster.nodes[:count] if node.rails[0].address.startswith("127.")]
     if loopback and count > 1 and cluster.topology != "loopback":
         found.append(
-            f"cluster.yaml nodes/{loopback[0]}/rails/0/address: should be an address that the other nodes reach, found "
+            f"nodes/{loopback[0]}/rails/0/address: should be an address that the other nodes reach, found "
             "a loopback address; loopback cannot be the rendezvous of several nodes"
         )
     return found

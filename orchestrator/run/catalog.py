@@ -88,13 +88,26 @@ class Catalog:
 
     def cluster(self) -> Cluster | None:
         """The operator's machines; ``None`` when there is no cluster file and none was asked for."""
+        path = self._cluster_file()
+        if path is None:
+            return None
+        if not os.path.lexists(path):
+            says = "should be a cluster file, found nothing; docs/cluster.md has a commented one to start from"
+            raise SpecError([Problem(_shown(path), says)])
+        return parse(_read(path, None), _shown(path), Cluster)
+
+    @property
+    def cluster_file(self) -> str:
+        """What messages call the cluster file, also where there is none."""
+        path = self._cluster_file()
+        return "cluster.yaml" if path is None else _shown(path)
+
+    def _cluster_file(self) -> Path | None:
+        """The file that was asked for, whether it is there or not, or the first one that is there."""
         if self.cluster_path is not None:
-            return parse(_read(self.cluster_path, None), _shown(self.cluster_path), Cluster)
-        for root in self.roots:
-            path = root / "cluster.yaml"
-            if os.path.lexists(path):
-                return parse(_read(path, None), _shown(path), Cluster)
-        return None
+            return self.cluster_path
+        paths = (root / "cluster.yaml" for root in self.roots)
+        return next((path for path in paths if os.path.lexists(path)), None)
 
     def _folders(self, what: str) -> tuple[Path, ...]:
         return tuple(root / _FOLDERS[what] for root in self._roots())
@@ -109,7 +122,10 @@ class Catalog:
             path = folder / f"{name}.yaml"
             if os.path.lexists(path):
                 return _named(parse(_read(path, folder), _shown(path), kind), name, _shown(path))
-        raise SpecError([Problem(what, self._missing(what, name))])
+        other = next((path for path in self._misspelt(what, name) if os.path.lexists(path)), None)
+        if other is not None:
+            raise SpecError([Problem(what, f"should end in .yaml, found {_shown(other)}; rename it")])
+        raise SpecError([Problem(what, self._missing(what, name), (name,))])
 
     def _not_a_name(self, what: str, name: str) -> str:
         base = re.sub(r"\.ya?ml$", "", name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1])
@@ -120,12 +136,16 @@ class Catalog:
             says += " (letters a-z, digits, inner hyphens and dots, at most 42)"
         return f"{says}, found {shorten(name) or 'nothing'}{_there_is(self._nearest(what, base))}"
 
+    def _misspelt(self, what: str, name: str) -> tuple[Path, ...]:
+        return tuple(folder / f"{name}.yml" for folder in self._folders(what))
+
     def _missing(self, what: str, name: str) -> str:
-        for folder in self._folders(what):
-            other = folder / f"{name}.yml"
-            if os.path.lexists(other):
-                return f"should end in .yaml, found {_shown(other)}; rename it"
-        return f"should be one that there is, found {name}{_there_is(self._nearest(what, name))}"
+        names = self._nearest(what, name)
+        near = difflib.get_close_matches(name, names, n=1)
+        there = _there_is(names)
+        if not near:
+            return f"there is no such {what}{there}"
+        return f"there is no such {what}; did you mean {near[0]}? T{there.removeprefix('; t')}"
 
     def _nearest(self, what: str, name: str) -> list[str]:
         """All names, the nearest first."""

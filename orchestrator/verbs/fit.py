@@ -22,6 +22,7 @@ from orchestrator.spec.problems import SpecError
 from orchestrator.spec.profile import Profile
 from orchestrator.verbs import world
 from orchestrator.verbs.errors import DoesNotFitError, UsageError, VerbError
+from orchestrator.verbs.silent import told
 from orchestrator.verbs.sitting import sitting
 
 MACHINE = "gb10"
@@ -203,6 +204,5 @@ def _smallest_memory(catalog: Catalog) -> int:
     with sitting(world.seats(cluster)) as seats:
         answers = world.gather(seats, "fit")
     if answers.silent:
-        errors = tuple(answers.silent.values())
-        raise VerbError(*(str(error) for error in errors), remedy=errors[0].remedy)
+        raise VerbError(*told(answers.silent))
     return min(node.memory_total_bytes or 0 for node in answers.facts.values())

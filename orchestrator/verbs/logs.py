@@ -11,9 +11,10 @@ from orchestrator.plan import runtime
 from orchestrator.plan.launch import Unit
 from orchestrator.run.catalog import Catalog
 from orchestrator.run.transport import Cancelled, NodeError, Transport
-from orchestrator.verbs import world
-from orchestrator.verbs.errors import UsageError
+from orchestrator.verbs import names, world
+from orchestrator.verbs.errors import UsageError, VerbError
 from orchestrator.verbs.running import running
+from orchestrator.verbs.silent import unknown
 from orchestrator.verbs.sitting import sitting
 
 
@@ -37,11 +38,20 @@ class Which:
 
 
 def logs(catalog: Catalog, which: Which, show: Callable[[Line], None], stop: Flag) -> None:
-    """Hand every line to ``show`` as it comes, from all ranks at once. Raises ``UsageError`` for an unknown name."""
+    """Hand every line to ``show`` as it comes, from all ranks at once.
+
+    Raises ``UsageError`` for an unknown name, and ``VerbError`` for one that only a silent node may know.
+    """
+    names.check(which.name, "NAME")
+    silent: dict[str, NodeError] = {}
+    there: list[str] = []
     for cluster in world.clusters(catalog):
         with sitting(world.seats(cluster)) as seats:
-            now = running(world.gather(seats, which.name).facts, which.name)
+            answers = world.gather(seats, which.name)
+            now = running(answers.facts, which.name)
             if now.plan is None:
+                silent |= answers.silent
+                there += names.recorded(answers.facts)
                 continue
             units = [unit for unit in now.plan.units if which.rank in (None, unit.rank)]
             if not units:
@@ -49,7 +59,9 @@ def logs(catalog: Catalog, which: Which, show: Callable[[Line], None], stop: Fla
                 raise UsageError(f"--rank: should be one of {ranks}, found {which.rank}")
             _read_all(units, seats, which, (show, stop))
             return
-    raise UsageError(f"no deployment {which.name} is recorded on any node", remedy="sparkctl status")
+    if silent:
+        raise VerbError(*unknown(silent, which.name), remedy="sparkctl status")
+    raise names.no_such(which.name, there, catalog.names("profile"))
 
 
 def _read_all(

@@ -13,7 +13,7 @@ from orchestrator.plan.launch import LaunchPlan
 from orchestrator.run import agentzip
 from orchestrator.run.catalog import Catalog
 from orchestrator.run.transport import NodeError
-from orchestrator.verbs import world
+from orchestrator.verbs import names, world
 from orchestrator.verbs.fit import refuse_impossible
 from orchestrator.verbs.running import Running, running
 from orchestrator.verbs.sitting import sitting
@@ -31,11 +31,15 @@ class Planned:
 
     @property
     def changes(self) -> tuple[Change, ...]:
+        """Against what runs; nothing when a silent node may be the one that knows what runs."""
+        if self.silent and (self.now is None or self.now.plan is None):
+            return ()
         return changes(self.now.plan if self.now else None, self.plan)
 
 
 def plan(catalog: Catalog, ask: Ask, *, offline: bool = False) -> Planned:
     """Plan ``ask``; unless ``offline``, also ask the nodes what runs, so that the difference can be shown."""
+    names.check(ask.name, "--name")
     chosen = world.choose(catalog, ask, may_assume=True)
     resolved = chosen.resolved
     if offline or chosen.example:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from orchestrator.facts.node import NodeFacts
 from orchestrator.run.catalog import Catalog
 from orchestrator.run.transport import NodeError
-from orchestrator.verbs import world
-from orchestrator.verbs.errors import UsageError
+from orchestrator.spec.cluster import Cluster
+from orchestrator.verbs import names, world
+from orchestrator.verbs.errors import UsageError, VerbError
 from orchestrator.verbs.running import Running, running
+from orchestrator.verbs.silent import unknown
 from orchestrator.verbs.sitting import sitting
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One deployment as it stands. ``silent`` nodes did not answer: what runs there is UNKNOWN."""
+    """One deployment as it stands. ``silent`` nodes of its cluster did not answer: what runs there is UNKNOWN."""
 
     deployment: str
     running: Running
@@ -27,31 +28,76 @@ class Status:
         return self.running.ready
 
 
-def status(catalog: Catalog, name: str | None) -> tuple[Status, ...]:
-    """Every deployment on the cluster, or only ``name``. Raises ``UsageError`` when there is no such deployment."""
-    found = []
-    for cluster in world.clusters(catalog):
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What the nodes told. ``silent`` are all that did not answer and may hold more; ``there`` are recorded names."""
+
+    deployments: tuple[Status, ...]
+    silent: Mapping[str, NodeError]
+    there: tuple[str, ...] = ()
+
+    @property
+    def ready(self) -> bool:
+        """Whether everything is ready, which nobody can say while a node is silent."""
+        return not self.silent and all(each.ready for each in self.deployments)
+
+    @property
+    def untold(self) -> Mapping[str, NodeError]:
+        """The silent nodes that no deployment above names already."""
+        named = {node for each in self.deployments for node in each.silent}
+        return {node: error for node, error in self.silent.items() if node not in named}
+
+
+def status(catalog: Catalog, name: str | None) -> Overview:
+    """Every deployment on the clusters, or only ``name``. Raises ``UsageError`` when there is no such deployment.
+
+    A name that is found is found: silent nodes of another cluster say nothing about it. One that is not found while
+    a node is silent is a ``Status`` without a plan, for nobody knows.
+    """
+    names.check(name, "NAME")
+    seen = overview(world.clusters(catalog), name)
+    if name is None:
+        return seen
+    if not seen.deployments:
+        raise names.no_such(name, seen.there, catalog.names("profile"))
+    found = tuple(each for each in seen.deployments if each.running.plan is not None)
+    return Overview(found or seen.deployments, {}, seen.there)
+
+
+def overview(clusters: Iterable[Cluster], name: str | None) -> Overview:
+    """Ask every node of ``clusters`` for ``name``, or for every deployment that is recorded there."""
+    found: list[Status] = []
+    silent: dict[str, NodeError] = {}
+    there: list[str] = []
+    for cluster in clusters:
         with sitting(world.seats(cluster)) as seats:
             first = world.gather(seats, name or "")
-            names = [name] if name else deployments(first.facts)
-            for deployment in names:
+            here = names.recorded(first.facts)
+            for deployment in here if name is None else [name]:
                 answers = first if deployment == name else world.gather(seats, deployment)
                 now = running(answers.facts, deployment)
                 if now.plan is not None or (answers.silent and name):
                     found.append(Status(deployment, now, answers.silent))
-    if name and not found:
-        raise UsageError(f"no deployment {name} is recorded on any node", remedy=f"sparkctl up {name}")
-    return tuple(found)
+            silent |= first.silent
+            there += here
+    return Overview(tuple(found), silent, tuple(there))
 
 
-def deployments(facts: Mapping[str, NodeFacts]) -> list[str]:
-    """Names of deployments that have a generation directory on some node."""
-    return sorted({path.split("/")[-2] for node in facts.values() for path in node.generations if path.count("/") > 1})
+def only_one(catalog: Catalog, verb: str) -> str | None:
+    """The name of the only deployment on the clusters that were asked for; None when there is none.
 
-
-def only_one(catalog: Catalog) -> str | None:
-    """The name of the only deployment; None when there is none. Raises ``UsageError`` when there are several."""
-    names = [each.deployment for each in status(catalog, None)]
-    if len(names) > 1:
-        raise UsageError(f"should name one of {', '.join(names)}, found no name")
-    return names[0] if names else None
+    A cluster file that was named is all that was asked for. Raises ``UsageError`` when there are several, and
+    ``VerbError`` while a node is silent: it may hold another one, so that nobody knows which is the only one.
+    """
+    seen = overview(world.clusters(catalog, named_only=True), None)
+    found = ", ".join(dict.fromkeys(each.deployment for each in seen.deployments))
+    if seen.silent:
+        which = f"; elsewhere there is {found}" if found else ""
+        raise VerbError(
+            *unknown(seen.silent, "a deployment"),
+            f"NAME: should be given while nodes are silent, found no name{which}",
+            remedy=f"sparkctl {verb} NAME",
+        )
+    if len(seen.deployments) > 1:
+        raise UsageError(f"NAME: should be one of {found}, found no name", remedy=f"sparkctl {verb} NAME")
+    return found or None

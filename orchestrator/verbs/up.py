@@ -13,11 +13,9 @@ from orchestrator.doctor.preflight import findings
 from orchestrator.facts.node import NodeFacts
 from orchestrator.plan import phases
 from orchestrator.plan.actions import Phase
-from orchestrator.plan.diff import changes
 from orchestrator.plan.events import Event
 from orchestrator.plan.judges import ALL
 from orchestrator.plan.launch import LaunchPlan
-from orchestrator.plan.load import plan_from_json
 from orchestrator.run import agentzip
 from orchestrator.run.bits import Bits
 from orchestrator.run.catalog import Catalog
@@ -25,19 +23,20 @@ from orchestrator.run.executor import Hands, Outcome, execute
 from orchestrator.run.lock import Locked, held
 from orchestrator.run.store import StatePaths, append
 from orchestrator.run.transport import NodeError, Transport
-from orchestrator.verbs import secrets, world
+from orchestrator.verbs import names, secrets, stored, world
 from orchestrator.verbs.errors import BlockedError, InterruptedVerbError, RefusedError, UsageError, VerbError
 from orchestrator.verbs.evidence import Evidence
 from orchestrator.verbs.fit import refuse_impossible
 from orchestrator.verbs.plan import anew, built
 from orchestrator.verbs.running import Running, running
+from orchestrator.verbs.silent import told
 from orchestrator.verbs.sitting import sitting
 from orchestrator.verbs.world import Ask, Chosen
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """``plan_file`` is a plan stored by ``plan --out``: carried out only if planning again gives the same one."""
+    """``plan_file`` is a plan stored by ``plan --out``: it says by itself what to plan, ``ask`` may only repeat it."""
 
     ask: Ask
     plan_file: Path | None = None
@@ -66,14 +65,15 @@ class Stage:
 
 def up(catalog: Catalog, request: Request, sink: Callable[[Event], None], cancel: Flag) -> Finished:
     """Bring the deployment to the plan and wait until it answers. Raises a ``VerbError`` otherwise."""
+    names.check(request.ask.name, "--name")
     began = time.monotonic()
-    stored = _stored(request.plan_file)
-    chosen = world.choose(catalog, request.ask, may_assume=False)
+    old, ask = _wanted(request)
+    chosen = world.choose(catalog, ask, may_assume=False)
     with sitting(world.seats(chosen.resolved.cluster)) as seats:
         stage = Stage(catalog, chosen, seats, sink, cancel)
         view = _look(stage)
         plan = view.plan
-        _refuse_moved(stored, plan)
+        stored.refuse_moved(old, plan)
         _refuse_impossible(view)
         changed = not view.nothing_to_do
         if changed:
@@ -81,7 +81,7 @@ def up(catalog: Catalog, request: Request, sink: Callable[[Event], None], cancel
                 if note:
                     sink(Event("note", time.time(), says=note))
                 view = _look(stage)
-                _refuse_moved(stored, view.plan)
+                stored.refuse_moved(old, view.plan)
                 _refuse_impossible(view)
                 changed = not view.nothing_to_do
                 plan = _carry_out(stage, view) if changed else view.plan
@@ -105,8 +105,7 @@ def _look(stage: Stage) -> View:
     resolved = stage.chosen.resolved
     answers = world.gather({node.name: stage.seats[node.name] for node in resolved.nodes}, resolved.deployment)
     if answers.silent:
-        errors = tuple(answers.silent.values())
-        raise VerbError(*(str(error) for error in errors), remedy=errors[0].remedy)
+        raise VerbError(*told(answers.silent))
     refuse_impossible(stage.catalog, resolved, answers.facts)
     now = running(answers.facts, resolved.deployment)
     plan = built(stage.chosen, answers.facts, now)
@@ -120,24 +119,14 @@ def _refuse_impossible(view: View) -> None:
         raise RefusedError(*(f"{finding}\n  -> {finding.remedy}" for finding in found))
 
 
-def _stored(path: Path | None) -> LaunchPlan | None:
-    if path is None:
-        return None
-    try:
-        return plan_from_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: {error}") from None
-
-
-def _refuse_moved(stored: LaunchPlan | None, plan: LaunchPlan) -> None:
-    """A stored plan is carried out only if planning again, in the world as it is now, gives the same one."""
-    if stored is None or (stored.digest == plan.digest and stored.generation == plan.generation):
-        return
-    moved = [str(change) for change in changes(stored, plan)][:20]
-    why = moved or [f"generation {stored.generation} was planned, {plan.generation} would be next now"]
-    raise BlockedError(
-        "the world moved since that plan was made:", *why, remedy="plan again and look at the difference"
-    )
+def _wanted(request: Request) -> tuple[LaunchPlan | None, Ask]:
+    """The stored plan, if one was named, and what to plan."""
+    if request.plan_file is not None:
+        old = stored.read(request.plan_file)
+        return old, stored.ask_for(old, request.ask, request.plan_file)
+    if not request.ask.profile:
+        raise UsageError("should name a PROFILE or a stored plan, found neither", remedy="sparkctl profiles list")
+    return None, request.ask
 
 
 @contextlib.contextmanager

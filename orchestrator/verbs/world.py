@@ -61,7 +61,7 @@ GATHER_DEADLINE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What the command line said, before any file was read."""
+    """What the command line said, before any file was read. ``profile`` is empty where a stored plan is to say it."""
 
     profile: str
     nodes: int | None = None
@@ -88,12 +88,13 @@ def choose(catalog: Catalog, ask: Ask, *, may_assume: bool) -> Chosen:
         cluster, origin, example = _cluster(catalog, profile, may_assume=may_assume)
         stacks = {name: catalog.stack(name) for name in sorted(set(profile.stack.values()))}
         model = catalog.model(profile.model)
-        wish = Wish(profile, ask.nodes, ask.executor, ask.name)
+        file = "the embedded cluster" if cluster is EMBEDDED else catalog.cluster_file
+        wish = Wish(profile, ask.nodes, ask.executor, ask.name, "the example cluster" if example else file)
         return Chosen(resolve(wish, cluster, stacks, model), origin, example)
     except SpecError as error:
         raise UsageError(*(str(problem) for problem in error.problems)) from None
     except PlanError as error:
-        raise UsageError(*error.problems) from None
+        raise UsageError(*error.problems, remedy=error.remedy) from None
 
 
 def _cluster(catalog: Catalog, profile: Profile, *, may_assume: bool) -> tuple[Cluster, str, bool]:
@@ -111,11 +112,17 @@ def _cluster(catalog: Catalog, profile: Profile, *, may_assume: bool) -> tuple[C
     )
 
 
-def clusters(catalog: Catalog) -> tuple[Cluster, ...]:
-    """Where deployments may be: this machine's own, and the operator's cluster if there is one."""
+def clusters(catalog: Catalog, *, named_only: bool = False) -> tuple[Cluster, ...]:
+    """Where deployments may be: the operator's cluster if there is one, then this machine's own.
+
+    ``named_only`` leaves this machine's own out where a cluster file was named. Raises ``UsageError``.
+    """
     try:
         cluster = catalog.cluster()
-        return (cluster or EMBEDDED,) if cluster is None or cluster.topology == "loopback" else (cluster, EMBEDDED)
+        if cluster is None:
+            return (EMBEDDED,)
+        alone = cluster.topology == "loopback" or (named_only and catalog.cluster_path is not None)
+        return (cluster,) if alone else (cluster, EMBEDDED)
     except SpecError as error:
         raise UsageError(*(str(problem) for problem in error.problems)) from None
 

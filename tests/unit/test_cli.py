@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.run import agentzip
+
 ROOT = Path(__file__).parents[2]
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -54,7 +56,7 @@ def test_a_mistyped_verb_and_a_mistyped_profile_name_the_nearest(cli: Cli) -> No
     assert (done.returncode, "did you mean status?" in done.stderr) == (2, True)
     done = cli("plan", "tinny")
     assert done.returncode == 2
-    assert "tiny" in done.stderr
+    assert "profile tinny: there is no such profile; did you mean tiny?" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["../tiny", "/etc/passwd", "profiles/tiny.yaml"])
@@ -62,6 +64,32 @@ def test_a_profile_is_named_not_pathed(cli: Cli, name: str) -> None:
     done = cli("plan", name)
     assert done.returncode == 2
     assert "name" in done.stderr
+
+
+EVIL = "../../../../tmp/evil"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan", "tiny", "--name", EVIL),
+        ("up", "tiny", "--name", EVIL),
+        ("plan", "tiny", "--offline", "--name", "Tiny"),
+        ("plan", "tiny", "--name", ""),
+        ("plan", "tiny", "--name", "a" * 43),
+        ("status", EVIL),
+        ("logs", EVIL),
+        ("down", EVIL),
+        ("down", "tiny*"),
+        ("down", ""),  # a script's empty variable must not mean "the only one"
+    ],
+)
+def test_a_deployment_is_named_not_pathed(cli: Cli, tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = cli(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    where = "--name" if "--name" in words else "NAME"
+    assert f"{where}: should be letters a-z, digits, inner hyphens and dots, at most 42, found " in done.stderr
+    assert list(tmp_path.rglob("*")) == [tmp_path / "home"]
 
 
 def test_plan_is_canonical_json_for_scripts_and_can_be_stored(cli: Cli, tmp_path: Path) -> None:
@@ -97,8 +125,22 @@ def test_two_problems_in_one_file_are_told_at_once(cli: Cli, tmp_path: Path) -> 
 
 def test_an_illegal_node_count_names_the_legal_ones(cli: Cli) -> None:
     done = cli("plan", "deepseek-v4-flash", "--nodes", "3")
-    assert (done.returncode, "nodes: 3 nodes do not divide: heads 64 % tensor parallel 3" in done.stderr) == (2, True)
-    assert "legal node counts are 2, 4, 8" in done.stderr
+    assert done.returncode == 2
+    assert "3 nodes do not divide: heads 64 % tensor parallel 3" in done.stderr
+    assert "->" in done.stderr
+
+
+def test_what_is_wrong_with_a_cluster_names_its_own_file(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "sw.yaml").write_text("\n".join(CLUSTER.replace("PORT", "9").splitlines()[:2]))
+    done = cli("--cluster", "sw.yaml", "plan", "deepseek-v4-flash")
+    assert done.returncode == 2
+    assert "sparkctl: sw.yaml nodes: should be at least 2 for this plan, found 1 (a)" in done.stderr
+
+
+def test_the_cluster_option_behind_the_verb(cli: Cli) -> None:
+    done = cli("plan", "tiny", "--cluster", "x.yaml")
+    assert done.returncode == 2
+    assert "Error: --cluster goes before the verb: sparkctl --cluster FILE plan …" in done.stderr
 
 
 def test_nodes_out_of_reach_are_all_named_with_a_way_out(cli: Cli, tmp_path: Path) -> None:
@@ -108,20 +150,27 @@ def test_nodes_out_of_reach_are_all_named_with_a_way_out(cli: Cli, tmp_path: Pat
     assert "sparkctl: a: " in done.stderr
     assert "sparkctl: b: " in done.stderr
     assert "->" in done.stderr
+    a, b = (done.stderr.index(f"sparkctl: {node}: ") for node in "ab")
+    assert "\n  -> " in done.stderr[a:b]  # a way out for each of them, under its own line
+    assert "\n  -> " in done.stderr[b:]
     done = cli("plan", "deepseek-v4-flash")
     assert done.returncode == 0
     assert "a: not compared" in done.stdout
+    assert "\n  -> " in done.stdout
+    assert "nothing runs yet" not in done.stdout
 
 
 def test_a_missing_cluster_file_that_was_named(cli: Cli) -> None:
     done = cli("--cluster", "nowhere.yaml", "status")
     assert done.returncode == 2
-    assert "nowhere.yaml" in done.stderr
+    assert "nowhere.yaml: should be a cluster file, found nothing; docs/cluster.md has" in done.stderr
 
 
 def test_status_and_down_where_nothing_runs(cli: Cli) -> None:
     assert (cli("status").stdout, cli("status", "--json").stdout) == ("nothing runs\n", "[]\n")
-    assert cli("down", "tiny").returncode == 0
+    done = cli("down", "tiny")
+    assert (done.returncode, done.stdout) == (0, "no deployment tiny is recorded on any node, nothing to do\n")
+    assert cli("down").stdout == "nothing runs, nothing to do\n"
     assert cli("logs").stdout == "nothing runs\n"
 
 
@@ -142,7 +191,65 @@ def test_a_stored_plan_that_is_none(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text("{}")
     done = cli("up", "tiny", "--plan", "plan.json")
     assert done.returncode == 2
-    assert "not a launch plan" in done.stderr
+    assert "plan.json: should be a stored plan, found that it is not a launch plan of this version: " in done.stderr
+    (tmp_path / "README.md").write_text("# words\n")
+    done = cli("up", "--plan", "README.md")
+    assert done.returncode == 2
+    assert "README.md: should be a stored plan, found that it is not a launch plan of this version: no JSON: " in (
+        done.stderr
+    )
+    assert "-> sparkctl plan PROFILE --out FILE" in done.stderr
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    assert "it is not UTF-8 text" in cli("up", "--plan", "bytes").stderr
+
+
+def test_a_plan_cannot_be_stored_where_there_is_no_directory(cli: Cli) -> None:
+    done = cli("plan", "tiny", "--offline", "--out", "nodir/f.json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--out: should be a file that can be written, found nodir/f.json: No such file or directory" in done.stderr
+    done = cli("up", "--plan", "nodir/f.json")
+    assert done.returncode == 2
+    assert "--plan: should be a file that can be read, found nodir/f.json: No such file or directory" in done.stderr
+
+
+def test_a_stored_plan_says_by_itself_what_to_plan(cli: Cli, tmp_path: Path) -> None:
+    made = cli("plan", "tiny", "--nodes", "1", "--executor", "mp", "--name", "mine", "--out", "my plan.json")
+    assert made.stdout.endswith("carry it out with: sparkctl up --plan 'my plan.json'\n")
+    done = cli("up", "deepseek-v4-flash", "--nodes", "2", "--executor", "ray", "--name", "x", "--plan", "my plan.json")
+    assert done.returncode == 2
+    for line in (
+        "PROFILE: should be tiny as in my plan.json, found deepseek-v4-flash",
+        "--nodes: should be 1 as in my plan.json, found 2",
+        "--executor: should be mp as in my plan.json, found ray",
+        "--name: should be mine as in my plan.json, found x",
+    ):
+        assert line in done.stderr
+    (tmp_path / "profiles").mkdir()
+    text = (ROOT / "profiles" / "tiny.yaml").read_text(encoding="utf-8")
+    (tmp_path / "profiles" / "tiny.yaml").write_text(text.replace("context_tokens: 512", "context_tokens: 256"))
+    done = cli("up", "--plan", "my plan.json")
+    assert done.returncode == 4
+    assert "the world moved" in done.stderr
+
+
+def test_a_stored_plan_cannot_lead_out_of_the_state_folder(cli: Cli, tmp_path: Path) -> None:
+    value = json.loads(cli("plan", "tiny", "--offline", "--json").stdout)
+    (tmp_path / "plan.json").write_text(json.dumps({**value, "deployment": EVIL}))
+    done = cli("up", "--plan", "plan.json")
+    assert done.returncode == 2
+    assert "plan.json deployment: should be letters" in done.stderr
+
+
+def test_up_needs_a_profile_or_a_stored_plan(cli: Cli) -> None:
+    done = cli("up")
+    assert done.returncode == 2
+    assert "should name a PROFILE or a stored plan, found neither\nsparkctl:   -> sparkctl profiles list" in done.stderr
+
+
+def test_a_plan_for_example_nodes_is_not_offered_to_up(cli: Cli) -> None:
+    said = cli("plan", "deepseek-v4-flash", "--out", "plan.json").stdout
+    assert "stored in plan.json; it is for example nodes: write cluster.yaml" in said
+    assert "--plan" not in said.splitlines()[-1]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -157,3 +264,68 @@ def test_output_that_nobody_reads_is_no_error(cli: Cli, tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
     done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.stderr == ""
+
+
+def record(cli: Cli, home: Path, name: str) -> None:
+    """Have this machine's nodes hold the record of a deployment that was stopped behind everybody's back."""
+    text = cli("plan", "tiny", "--nodes", "1", "--executor", "mp", "--name", name, "--offline", "--json").stdout
+    folder = home / ".local/state/sparkctl" / name / "g1"
+    folder.mkdir(parents=True)
+    (folder / "plan.json").write_text(text)
+    agent = agentzip.build()
+    (folder.parent / "agent").mkdir()
+    (folder.parent / "agent" / f"{agent.sha256}.pyz").write_bytes(agent.content)
+
+
+@pytest.fixture
+def silent(tmp_path: Path) -> Path:
+    """A cluster file with two nodes that refuse connections."""
+    path = tmp_path / "dark.yaml"
+    path.write_text(CLUSTER.replace("PORT", str(closed_port())))
+    return path
+
+
+def test_silent_nodes_are_unknown_to_status_and_down(cli: Cli, silent: Path) -> None:
+    done = cli("--cluster", str(silent), "status")
+    assert done.returncode == 1
+    assert "UNKNOWN: what runs on a, b" in done.stdout
+    assert done.stdout.count("    -> ") == 2
+    done = cli("--cluster", str(silent), "status", "--json")
+    (entry,) = json.loads(done.stdout)
+    assert (done.returncode, entry["deployment"], entry["ready"], list(entry["silent"])) == (1, None, False, ["a", "b"])
+    done = cli("--cluster", str(silent), "status", "x")
+    assert (done.returncode, "x: UNKNOWN" in done.stdout) == (1, True)
+    for words in (("down", "x"), ("logs", "x"), ("down",), ("logs",)):
+        done = cli("--cluster", str(silent), *words)
+        assert (done.returncode, done.stdout) == (1, ""), words
+        assert "sparkctl: a: UNKNOWN, " in done.stderr
+        assert "sparkctl: b: UNKNOWN, " in done.stderr
+        assert done.stderr.count("\n  -> ") == 2
+
+
+def test_the_only_one_is_not_chosen_while_nodes_are_silent(cli: Cli, tmp_path: Path, silent: Path) -> None:
+    record(cli, tmp_path / "home", "mine")
+    (tmp_path / "cluster.yaml").write_text(silent.read_text())
+    done = cli("down")
+    assert done.returncode == 1
+    assert "NAME: should be given while nodes are silent, found no name; elsewhere there is mine" in done.stderr
+    assert "mine" not in cli("--cluster", "dark.yaml", "down").stderr  # that cluster only was asked for
+    assert (tmp_path / "home/.local/state/sparkctl/mine/g1/plan.json").exists()
+    done = cli("status")
+    assert (done.returncode, "mine: " in done.stdout, "UNKNOWN: what runs on a, b" in done.stdout) == (1, True, True)
+    assert "a, b" not in cli("status", "mine").stdout
+
+
+def test_a_name_that_is_recorded_nowhere(cli: Cli, tmp_path: Path) -> None:
+    assert "-> start it: sparkctl up tiny" in cli("status", "tiny").stderr
+    record(cli, tmp_path / "home", "mine")
+    for verb in ("status", "logs"):
+        done = cli(verb, "nosuch")
+        assert done.returncode == 2
+        assert "no deployment nosuch is recorded on any node\nsparkctl:   -> there is mine\n" in done.stderr
+    done = cli("down", "nosuch")
+    assert done.returncode == 0
+    assert done.stdout == "no deployment nosuch is recorded on any node, nothing to do; there is mine\n"
+    assert json.loads(cli("down", "nosuch", "--json").stdout)["others"] == ["mine"]
+    assert cli("down").stdout == "mine: stopped; its nodes are bare\n"
+    assert cli("down", "mine").returncode == 0

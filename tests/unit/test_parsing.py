@@ -436,8 +436,9 @@ def test_what_stands_first_wins(home: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("smal", "profile: should be one that there is, found smal; there is small, tiny"),
-        ("tinny", "profile: should be one that there is, found tinny; there is tiny, small"),
+        ("smal", "profile smal: there is no such profile; did you mean small? There is small, tiny"),
+        ("tinny", "profile tinny: there is no such profile; did you mean tiny? There is tiny, small"),
+        ("zzz", "profile zzz: there is no such profile; there is small, tiny"),
         *[
             (
                 path,
@@ -531,7 +532,7 @@ def test_a_cluster_file_that_is_asked_for(home: Path, monkeypatch: pytest.Monkey
     found = open_catalog().cluster()
     assert found is not None
     assert found.name == "lab"
-    with pytest.raises(SpecError, match=r"^/no/such\.yaml: should be a file, found nothing$"):
+    with pytest.raises(SpecError, match=r"^/no/such\.yaml: should be a cluster file, found nothing; docs/cluster"):
         open_catalog("/no/such.yaml").cluster()
 
 

@@ -25,11 +25,9 @@ def test_a_plan_takes_the_first_nodes_and_splits_over_all_of_them() -> None:
 
 
 def test_more_nodes_than_the_profile_allows() -> None:
-    assert problems({"nodes": 9}) == ("profiles/deepseek-v4-flash.yaml nodes: should be 2, 4 or 8, found --nodes 9",)
+    assert problems({"nodes": 9}) == ("--nodes: should be 2, 4 or 8 for profile deepseek-v4-flash, found 9",)
     only = {"min": 2, "max": 2}
-    assert problems({"nodes": 3}, nodes=only) == (
-        "profiles/deepseek-v4-flash.yaml nodes: should be 2, found --nodes 3",
-    )
+    assert problems({"nodes": 3}, nodes=only) == ("--nodes: should be 2 for profile deepseek-v4-flash, found 3",)
 
 
 def test_three_nodes_are_refused_because_heads_do_not_divide() -> None:
@@ -41,7 +39,7 @@ def test_three_nodes_are_refused_because_heads_do_not_divide() -> None:
 
 def test_fewer_nodes_than_the_model_needs_is_never_accepted_silently() -> None:
     found = problems({"nodes": 2}, nodes={"min": 3, "max": 8, "default": 4})
-    assert found == ("profiles/deepseek-v4-flash.yaml nodes: should be 4 or 8, found --nodes 2",)
+    assert found == ("--nodes: should be 4 or 8 for profile deepseek-v4-flash, found 2",)
 
 
 def test_a_count_that_does_not_divide_names_the_legal_ones() -> None:
@@ -56,6 +54,17 @@ def test_a_cluster_that_is_too_small() -> None:
     small = EXAMPLE.model_copy(update={"nodes": EXAMPLE.nodes[:1]})
     found = problems({"cluster": small})
     assert found == ("cluster.yaml nodes: should be at least 2 for this plan, found 1 (spark-1)",)
+
+
+def test_the_way_out_of_an_illegal_count_names_those_that_this_cluster_allows() -> None:
+    wide = profile(nodes={"min": 1, "max": 8, "default": 2})
+    small = EXAMPLE.model_copy(update={"nodes": EXAMPLE.nodes[:5]})
+    with pytest.raises(PlanError) as caught:
+        resolved(wide, 3, cluster=small)
+    assert caught.value.remedy == "use --nodes 1 or --nodes 2 or --nodes 4"
+    with pytest.raises(PlanError) as caught:  # --nodes is not at fault
+        resolved(profile(engine__context_tokens=2_000_000), 2)
+    assert caught.value.remedy == ""
 
 
 def test_a_planned_flag_in_engine_args_is_refused_with_vllms_own_words() -> None:
