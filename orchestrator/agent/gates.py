@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.agent.memory import Gang
 from orchestrator.agent.probe import Probe, hung
-from orchestrator.agent.views import FRESH_S, LIVE, Own, PeerView, Verdict
+from orchestrator.agent.views import FRESH_S, LIVE, Own, PeerView, Verdict, in_words, who
 from orchestrator.plan.rankfile import Gate, Peer, RankFile
 
 STALE_LOOK_S = 45.0
@@ -60,7 +60,7 @@ def judge(plan: RankFile, gang: Gang, sight: Sight, gates: tuple[Gate, ...]) -> 
 
 def _attempt(plan: RankFile, gang: Gang, sight: Sight) -> Gate:
     if gang.state not in LIVE:
-        return Gate("attempt", None, gang.state)
+        return Gate("attempt", None, f"rank {plan.rank} {in_words(gang.state, gang.attempt)}")
     if plan.rank == 0:
         return Gate("attempt", True, f"attempt {gang.attempt}")
     leader = sight.peers.get(0, PeerView())
@@ -68,7 +68,7 @@ def _attempt(plan: RankFile, gang: Gang, sight: Sight) -> Gate:
     if leader.status is None or silent_s > FRESH_S:
         return Gate("attempt", False, f"rank 0 silent for {silent_s:.0f} s: {leader.saw}")
     same = leader.status.attempt == gang.attempt and leader.status.state in LIVE
-    theirs = f"rank 0 is {leader.status.state} in attempt {leader.status.attempt}"
+    theirs = f"rank 0 {in_words(leader.status.state, leader.status.attempt)}"
     return Gate("attempt", same, f"attempt {gang.attempt}" if same else f"attempt {gang.attempt}, but {theirs}")
 
 
@@ -106,16 +106,16 @@ def _others(plan: RankFile, sight: Sight) -> list[tuple[Peer, PeerView]]:
 
 def _ranks(plan: RankFile, gang: Gang, sight: Sight) -> Gate:
     if gang.state != "running":
-        return Gate("ranks", None, f"rank 0 is {gang.state}")
+        return Gate("ranks", None, f"rank 0 {in_words(gang.state, gang.attempt)}")
     shut = []
     for peer, view in _others(plan, sight):
-        who, silent_s = f"rank {peer.rank} ({peer.node})", sight.now - view.heard_at
+        silent_s = sight.now - view.heard_at
         if view.status is None or silent_s > FRESH_S:
-            shut.append(f"{who} silent for {silent_s:.0f} s: {view.saw}")
+            shut.append(f"{who(peer)} silent for {silent_s:.0f} s: {view.saw}")
         elif view.status.state != "running" or view.status.attempt != gang.attempt:
-            shut.append(f"{who} is {view.status.state} in attempt {view.status.attempt}")
+            shut.append(f"{who(peer)} {in_words(view.status.state, view.status.attempt)}")
         else:
-            shut.extend(f"{who} {gate.name}: {gate.saw}" for gate in view.status.gates if not gate.open)
+            shut.extend(f"{who(peer)} {gate.name}: {gate.saw}" for gate in view.status.gates if not gate.open)
     return Gate("ranks", not shut, "; ".join(shut) or f"{len(plan.peers)} ranks in attempt {gang.attempt}")
 
 
@@ -123,14 +123,13 @@ def _pins_everywhere(plan: RankFile, sight: Sight) -> Gate:
     wrong = [f"rank {plan.rank} ({plan.node}): {text}" for text in _wrong_pins(plan.pins, sight.versions)]
     unknown = []
     for peer, view in _others(plan, sight):
-        who = f"rank {peer.rank} ({peer.node})"
         if view.status is None:
-            unknown.append(f"{who} has not answered yet")
+            unknown.append(f"{who(peer)} has not answered yet")
             continue
         theirs = view.status.versions
-        wrong += [f"{who}: {text}" for text in _wrong_pins(plan.pins, theirs)]
+        wrong += [f"{who(peer)}: {text}" for text in _wrong_pins(plan.pins, theirs)]
         wrong += [
-            f"{who}: {name} {theirs.get(name, 'none')}, but rank 0 has {sight.versions.get(name, 'none')}"
+            f"{who(peer)}: {name} {theirs.get(name, 'none')}, but rank 0 has {sight.versions.get(name, 'none')}"
             for name in sorted({*theirs, *sight.versions} - {*plan.pins})
             if theirs.get(name) != sight.versions.get(name)
         ]

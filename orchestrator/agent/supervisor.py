@@ -129,7 +129,8 @@ class Supervisor:
         if now < self._next_try:
             return self.doing.partition(": ")[2], False
         self._next_try = now + step.every_s
-        saw = connects(step.host, step.port)
+        names = {peer.address: peer.node for peer in self.plan.peers}
+        saw = connects(step.host, step.port, names.get(step.host, step.host))
         return saw, not saw
 
     def _launch(self, step: Step) -> subprocess.Popen[bytes] | None:

@@ -26,7 +26,7 @@ def gates_of(probe: Probe = PROVEN, peer: RankStatus = PEER, ago_s: float = 1.0,
 PINNED = replace(PEER, versions={"vllm": "1"})
 SHUT = {
     "a silent rank": (gates_of(ago_s=7), "ranks", False, "rank 1 (b) silent for 7 s: timed out"),
-    "a rank in another attempt": (gates_of(peer=status_of(1, "running", 2)), "ranks", False, "running in attempt 2"),
+    "a rank in another attempt": (gates_of(peer=status_of(1, "running", 2)), "ranks", False, "runs attempt 2"),
     "a gate of another rank": (
         gates_of(peer=replace(PEER, gates=(Gate("processes", False, "step ray ended"),))),
         "ranks",

@@ -133,7 +133,7 @@ FAILURES = {
     ),
     "a port that stays shut": (
         Step("port", "tcp", host="127.0.0.1", port=1, deadline_s=0.4, every_s=0.1),
-        "step port not done within 0.4 s; last seen: 127.0.0.1:1: Connection refused",
+        "step port not done within 0.4 s; last seen: port 1 of 127.0.0.1: Connection refused",
     ),
 }
 
