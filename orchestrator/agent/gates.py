@@ -40,7 +40,7 @@ def all_gates(plan: RankFile, gang: Gang, sight: Sight) -> tuple[Gate, ...]:
         _processes(sight.own),
         _ranks(plan, gang, sight),
         _pins_everywhere(plan, sight),
-        *_looks(plan, probe, sight.now),
+        *_looks(plan, gang, probe, sight.now),
         *_canaries(plan, probe),
     )
 
@@ -138,8 +138,11 @@ def _pins_everywhere(plan: RankFile, sight: Sight) -> Gate:
     return Gate("pins", None if unknown else True, "; ".join(unknown) or _pinned(plan.pins))
 
 
-def _looks(plan: RankFile, probe: Probe, now: float) -> tuple[Gate, Gate]:
+def _looks(plan: RankFile, gang: Gang, probe: Probe, now: float) -> tuple[Gate, Gate]:
     look = probe.look
+    if look is not None and look.shut and not probe.listened:
+        loading = f"vLLM has been loading for {now - gang.since:.0f} s; its port does not answer yet"
+        return Gate("health", None, loading), Gate("model", None, "not asked yet")
     if look is None:
         return Gate("health", None, "not asked yet"), Gate("model", None, "not asked yet")
     if now - look.at > STALE_LOOK_S:

@@ -192,7 +192,9 @@ class Agent:
 
     def _doing(self, gang: Gang, gates: tuple[Gate, ...]) -> str:
         if gang.state in LIVE:
-            shut = next((f"gate {gate.name}: {gate.saw}" for gate in gates if not gate.open), "")
+            # Which gates and what they saw stands beside this in the same status, so it is not said here as well.
+            opened = sum(1 for gate in gates if gate.open)
+            shut = f"{opened} of {len(gates)} gates open" if opened < len(gates) else ""
             return self.supervisor.doing or shut or "serving"
         if gang.state == "stopping":
             return "; ".join(text for text in (gang.reason, self.supervisor.doing) if text)

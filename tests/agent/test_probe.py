@@ -45,6 +45,18 @@ SHUT = {
         False,
         "rank 1 (b): vllm 2, but rank 0 has 1",
     ),
+    "still loading": (
+        gates_of(looked(Probe(3), Look(NOW, "[Errno 111] Connection refused", "not asked", shut=True))),
+        "health",
+        None,
+        "vLLM has been loading for 100 s; its port does not answer yet",
+    ),
+    "shut again": (
+        gates_of(looked(looked(Probe(3), GOOD_LOOK), Look(NOW, "[Errno 111] Connection refused", "", shut=True))),
+        "health",
+        False,
+        "[Errno 111] Connection refused",
+    ),
     "no look yet": (gates_of(Probe(3)), "health", None, "not asked yet"),
     "unwell": (gates_of(replace(PROVEN, look=Look(NOW, "/health answered 503", "not asked"))), "health", False, "503"),
     "looks have stopped": (gates_of(replace(PROVEN, look=replace(GOOD_LOOK, at=NOW - 46))), "health", False, "46 s"),
