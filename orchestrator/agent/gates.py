@@ -81,8 +81,14 @@ def _processes(own: Own) -> Gate:
 
 
 def _pins(plan: RankFile, sight: Sight) -> Gate:
-    wrong = _wrong_pins(plan.pins, sight.versions)
-    return Gate("pins", not wrong, "; ".join(wrong) or _pinned(plan.pins))
+    pins = _used(plan, plan.pins)
+    wrong = _wrong_pins(pins, sight.versions)
+    return Gate("pins", not wrong, "; ".join(wrong) or _pinned(pins))
+
+
+def _used(plan: RankFile, versions: Mapping[str, str]) -> dict[str, str]:
+    """The versions of what this executor uses: a stack may bring Ray along for another one."""
+    return {name: version for name, version in versions.items() if name != "ray" or plan.executor == "ray"}
 
 
 def _wrong_pins(pins: Mapping[str, str], versions: Mapping[str, str]) -> list[str]:
@@ -120,22 +126,23 @@ def _ranks(plan: RankFile, gang: Gang, sight: Sight) -> Gate:
 
 
 def _pins_everywhere(plan: RankFile, sight: Sight) -> Gate:
-    wrong = [f"rank {plan.rank} ({plan.node}): {text}" for text in _wrong_pins(plan.pins, sight.versions)]
+    pins, ours = _used(plan, plan.pins), _used(plan, sight.versions)
+    wrong = [f"rank {plan.rank} ({plan.node}): {text}" for text in _wrong_pins(pins, ours)]
     unknown = []
     for peer, view in _others(plan, sight):
         if view.status is None:
             unknown.append(f"{who(peer)} has not answered yet")
             continue
-        theirs = view.status.versions
-        wrong += [f"{who(peer)}: {text}" for text in _wrong_pins(plan.pins, theirs)]
+        theirs = _used(plan, view.status.versions)
+        wrong += [f"{who(peer)}: {text}" for text in _wrong_pins(pins, theirs)]
         wrong += [
-            f"{who(peer)}: {name} {theirs.get(name, 'none')}, but rank 0 has {sight.versions.get(name, 'none')}"
-            for name in sorted({*theirs, *sight.versions} - {*plan.pins})
-            if theirs.get(name) != sight.versions.get(name)
+            f"{who(peer)}: {name} {theirs.get(name, 'none')}, but rank 0 has {ours.get(name, 'none')}"
+            for name in sorted({*theirs, *ours} - {*pins})
+            if theirs.get(name) != ours.get(name)
         ]
     if wrong:
         return Gate("pins", False, "; ".join(wrong))
-    return Gate("pins", None if unknown else True, "; ".join(unknown) or _pinned(plan.pins))
+    return Gate("pins", None if unknown else True, "; ".join(unknown) or _pinned(pins))
 
 
 def _looks(plan: RankFile, gang: Gang, probe: Probe, now: float) -> tuple[Gate, Gate]:

@@ -102,6 +102,22 @@ def test_ready_is_every_gate_open() -> None:
     assert not judge(plan, replace(RUNNING, state="stopping"), sight, gates).ready
 
 
+def test_only_what_the_executor_uses_is_pinned() -> None:
+    pins = {"ray": "2", "vllm": "1"}
+    without_ray = gates_of(peer=PINNED, pins=pins, executor="mp")["pins"]
+    assert (without_ray.open, without_ray.saw) == (True, "vllm 1")
+    unequal = gates_of(peer=replace(PINNED, versions={"vllm": "1", "ray": "3"}), executor="mp")["pins"]
+    assert unequal.open
+    assert not gates_of(peer=PINNED, pins=pins)["pins"].open
+
+
+def test_a_rank_above_0_has_no_readiness_of_its_own() -> None:
+    for rank, ready, told in ((0, True, "true"), (0, False, "false"), (1, False, "null")):
+        status = status_of(rank, "running", 1, ready=ready)
+        assert f'"ready": {told},' in status.to_json()
+        assert RankStatus.from_json(status.to_json()) == status
+
+
 def test_wrong_pins_are_hopeless_and_a_503_is_not() -> None:
     sight = Sight(NOW, Own("up"), {}, {1: heard(PEER)}, replace(PROVEN, look=Look(NOW, "503", "")))
     plan = plan_of(0, pins={"vllm": "1"})
