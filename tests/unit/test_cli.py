@@ -329,3 +329,42 @@ def test_a_name_that_is_recorded_nowhere(cli: Cli, tmp_path: Path) -> None:
     assert json.loads(cli("down", "nosuch", "--json").stdout)["others"] == ["mine"]
     assert cli("down").stdout == "mine: stopped; its nodes are bare\n"
     assert cli("down", "mine").returncode == 0
+
+
+def test_plan_says_what_up_would_refuse_for(cli: Cli, tmp_path: Path) -> None:
+    text = (ROOT / "profiles" / "tiny.yaml").read_text(encoding="utf-8")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.2", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        (tmp_path / "profiles").mkdir()
+        mine = text.replace("name: tiny\n", f"name: mine\nports: {{agent: {port}}}\n", 1)
+        (tmp_path / "profiles" / "mine.yaml").write_text(mine, encoding="utf-8")
+        done = cli("plan", "mine")
+    assert done.returncode == 0, done.stderr
+    assert f"up would refuse: node-a: should be port {port} free" in done.stdout
+    assert "[PORT_TAKEN]" in done.stdout
+
+
+def test_fit_answers_with_its_exit_code_and_in_json(cli: Cli) -> None:
+    assert "27.425 GiB" in cli("fit", "deepseek-v4-flash-0731", "--nodes", "1").stdout
+    done = cli("fit", "deepseek-v4-flash-0731", "--nodes", "1", "--json")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["verdict"], found["fit"]["nodes"]) == (3, "does not fit", 1)
+    assert "89.121 GB" in cli("fit", "deepseek-v4-flash-0731", "--nodes", "2").stdout
+    kimi = cli("fit", "kimi-k3")
+    assert kimi.returncode == 0
+    assert "what the label says                 13  16" in kimi.stdout
+    assert "two of three articles found none" in kimi.stdout
+    assert "separate agreement" in kimi.stdout
+    assert cli("fit", "nemotron-3-ultra").returncode == 1
+
+
+def test_profiles_are_listed_and_shown_with_their_evidence(cli: Cli) -> None:
+    (line,) = (each for each in cli("profiles", "list").stdout.splitlines() if each.startswith("deepseek-v4-flash "))
+    assert "nodes 2, 4, 8 " in line
+    found = json.loads(cli("profiles", "list", "--json").stdout)
+    assert {"tiny", "kimi-k3"} <= {each["name"] for each in found}
+    shown = cli("profiles", "show", "kimi-k3").stdout
+    assert "evidence" in shown
+    assert "digest not known: `up` asks for it" in shown
