@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orchestrator.facts.node import NodeFacts
 from orchestrator.plan.build import Operator, build
-from orchestrator.plan.diff import Change, changes
+from orchestrator.plan.diff import Change, changes, summary
 from orchestrator.plan.launch import LaunchPlan
 from orchestrator.run import agentzip
 from orchestrator.run.catalog import Catalog
@@ -35,6 +35,11 @@ class Planned:
         if self.silent and (self.now is None or self.now.plan is None):
             return ()
         return changes(self.now.plan if self.now else None, self.plan)
+
+    @property
+    def summary(self) -> tuple[str, ...]:
+        """``changes`` for people: a line per rank."""
+        return summary(self.now.plan if self.now else None, self.plan) if self.changes else ()
 
 
 def plan(catalog: Catalog, ask: Ask, *, offline: bool = False) -> Planned:
