@@ -52,4 +52,11 @@ def ask(values: dict[str, Any]) -> Any:
 
 def deployment(command: Command) -> Command:
     """An optional NAME: the verb takes the only deployment there is, or all of them."""
-    return click.argument("name", required=False)(command)
+    return click.argument("name", required=False, shell_complete=_deployments)(command)
+
+
+def _deployments(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Deployments that this machine has started; a Tab key must not wait for nodes."""
+    from orchestrator.verbs.secrets import started_here
+
+    return [name for name in started_here() if name.startswith(incomplete)]

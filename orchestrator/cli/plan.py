@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 @as_json
 @click.option("--out", type=click.Path(dir_okay=False), help="Store the plan here, for `up --plan FILE`.")
 @click.option("--offline", is_flag=True, help="Ask no node: show the plan only.")
+@click.option("--diff", is_flag=True, help="Show every value that differs from what runs, not a line per rank.")
 @click.pass_context
-def command(ctx: click.Context, /, as_json: bool, out: str | None, offline: bool, **values: Any) -> None:
+def command(ctx: click.Context, /, as_json: bool, out: str | None, offline: bool, diff: bool, **values: Any) -> None:
     """Show what PROFILE would run on each node, and how that differs from what runs now. Changes nothing."""
     from orchestrator.verbs import stored
     from orchestrator.verbs.plan import plan
@@ -32,7 +33,7 @@ def command(ctx: click.Context, /, as_json: bool, out: str | None, offline: bool
     if as_json:
         click.echo(planned.plan.canonical())
         return
-    click.echo("\n".join(_page(planned)))
+    click.echo("\n".join(_page(planned, every=diff)))
     if out:
         click.echo(f"\nstored in {out}; {_next(planned, out, ctx.find_root().obj)}")
 
@@ -45,7 +46,7 @@ def _next(planned: Planned, out: str, cluster: str | None) -> str:
     return f"carry it out with: {shlex.join(words)}"
 
 
-def _page(planned: Planned) -> list[str]:
+def _page(planned: Planned, *, every: bool) -> list[str]:
     plan = planned.plan
     lines = [
         f"{click.style(plan.deployment, bold=True)}: {plan.served_name} with {plan.executor} on "
@@ -63,7 +64,7 @@ def _page(planned: Planned) -> list[str]:
     for rank in plan.ranks:
         lines += ["", *_rank(plan, rank)]
     lines += ["", f"gateway on {plan.gateway.node}: {plan.gateway.endpoint}", *_unit(plan, plan.gateway.unit)]
-    return [*lines, "", *_changes(planned)]
+    return [*lines, "", *_changes(planned, every=every)]
 
 
 def _warnings(planned: Planned) -> list[str]:
@@ -92,7 +93,7 @@ def _is_env(argv: tuple[str, ...], index: int) -> bool:
     return argv[index] == "--env" or (index > 0 and argv[index - 1] == "--env")
 
 
-def _changes(planned: Planned) -> list[str]:
+def _changes(planned: Planned, *, every: bool) -> list[str]:
     if planned.now is None:
         return ["not compared with what runs: no node was asked"]
     lines = []
@@ -100,5 +101,5 @@ def _changes(planned: Planned) -> list[str]:
         lines += [f"{node}: not compared, {error.what}", *([f"  -> {error.remedy}"] if error.remedy else [])]
     if not planned.changes and not planned.silent and not planned.now.differs:
         return ["no changes"]
-    lines += [str(change) for change in planned.changes]
+    lines += [str(change) for change in planned.changes] if every else planned.summary
     return [*lines, *(f"! {line}" for line in planned.now.differs)]

@@ -53,6 +53,8 @@ def words(event: Event) -> str:
             return f"  {node}{event.says}"
         case "action-failed" | "undo-failed":
             return f"  {node}FAILED {event.says}"
+        case "action-ended":
+            return f"  {node}ended: {event.says}"
         case "undo-started":
             return f"undoing: {event.phase}"
         case "action-done":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,16 @@ def command(ctx: click.Context, /, as_json: bool, plan_file: str | None, **value
     click.echo(f"{click.style(plan.deployment, bold=True)}: {did} (generation {plan.generation})")
     click.echo(f"  endpoint  {plan.gateway.endpoint}   model  {plan.served_name}")
     click.echo(f"  API key   in {finished.key_path}")
+    click.echo(f"  try it    {_curl(finished)}")
+
+
+def _curl(finished: Finished) -> str:
+    """A line to paste into a shell. The key is read from its file: it shall not stand on a screen or in a history."""
+    plan = finished.plan
+    body = json.dumps({"model": plan.served_name, "messages": [{"role": "user", "content": "Hello"}]})
+    key = f'"Authorization: Bearer $(cat {shlex.quote(str(finished.key_path))})"'
+    url = shlex.quote(f"{plan.gateway.endpoint}/chat/completions")
+    return f"curl {url} -H {key} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
 
 
 def _value(finished: Finished) -> dict[str, Any]:

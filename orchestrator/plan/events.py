@@ -1,5 +1,6 @@
 """What happened, as values: the executor makes them, the store keeps them, people and scripts read them.
 
+``action-ended`` is an action that was told to end: by the operator, or because another node failed.
 ``at`` is Unix time in seconds on the operator's machine. State is the fold of these, never written by hand.
 """
 
@@ -15,6 +16,7 @@ EventKind = Literal[
     "action-progress",
     "action-done",
     "action-failed",
+    "action-ended",
     "phase-done",
     "phase-skipped",
     "undo-started",

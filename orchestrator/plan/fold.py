@@ -8,6 +8,8 @@ from typing import Literal
 
 from orchestrator.plan.events import Event
 
+INTERRUPTED = "interrupted by the operator"
+
 Stage = Literal["nothing", "working", "undoing", "failed", "ready", "stopped"]
 
 
@@ -59,11 +61,13 @@ def _step(state: DeploymentState, event: Event) -> DeploymentState:
             again = state.stage in ("failed", "stopped")
             state = replace(state, failure=None, left=()) if again else state
             return replace(state, stage="working", phase=event.phase)
-        case "action-failed":
-            failure = state.failure or Failure(event.phase, event.node, event.says)
+        case "action-failed" | "action-ended":
+            of_node = Failure(event.phase, event.node, event.says)
+            ended = Failure(event.phase, "", INTERRUPTED)
+            failure = state.failure or (ended if event.kind == "action-ended" else of_node)
             return replace(state, stage="failed" if state.stage != "undoing" else "undoing", failure=failure)
         case "undo-started":
-            failure = state.failure or Failure(state.phase, "", "interrupted by the operator")
+            failure = state.failure or Failure(state.phase, "", INTERRUPTED)
             return replace(state, stage="undoing", failure=failure)
         case "undo-done":
             return replace(state, stage="failed")

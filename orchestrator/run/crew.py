@@ -184,9 +184,11 @@ class Crew:
 
     def _trouble(self, action: Action, says: str, remedy: str = "") -> bool:
         """True when this node's other actions are not to begin."""
-        if not self._abort.is_set():  # what fails because it was ended is not what went wrong
+        if self._abort.is_set():  # what fails because it was ended is not what went wrong
+            self._tell("action-ended", action.node, says)
+        else:
             self._troubles.append(Trouble(action.node, says, remedy))
-        self._tell("action-failed", action.node, says)
+            self._tell("action-failed", action.node, says)
         return not self._keep_going
 
     def _do(self, action: Action) -> str:

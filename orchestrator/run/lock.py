@@ -85,8 +85,10 @@ class Locked(Exception):
         self.holder = holder
         self.remedy = (
             f"wait for them, or ask them to press Ctrl-C. A holder that is gone is taken over after {DEAD_AFTER_S:g} s "
-            f"without a heartbeat: run the command again. By hand, on {node}: rm -r {lock}"
+            "without a heartbeat: run the command again"
         )
+        if age_s > DEAD_AFTER_S:  # never while it beats: that would have two at work on one deployment
+            self.remedy += f". By hand, on {node}: rm -r {lock}"
 
 
 class Held:

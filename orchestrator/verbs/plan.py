@@ -10,7 +10,7 @@ from orchestrator.doctor.preflight import Finding, findings
 from orchestrator.facts.node import NodeFacts
 from orchestrator.plan import known_bad
 from orchestrator.plan.build import Operator, build
-from orchestrator.plan.diff import Change, changes
+from orchestrator.plan.diff import Change, changes, summary
 from orchestrator.plan.launch import LaunchPlan
 from orchestrator.plan.resolve import Resolved
 from orchestrator.run import agentzip
@@ -44,6 +44,11 @@ class Planned:
         if self.silent and (self.now is None or self.now.plan is None):
             return ()
         return changes(self.now.plan if self.now else None, self.plan)
+
+    @property
+    def summary(self) -> tuple[str, ...]:
+        """``changes`` for people: a line per rank."""
+        return summary(self.now.plan if self.now else None, self.plan) if self.changes else ()
 
 
 def plan(catalog: Catalog, ask: Ask, *, offline: bool = False) -> Planned:

@@ -18,6 +18,14 @@ def client_key_path(deployment: str) -> Path:
     return root / "sparkctl" / "keys" / deployment
 
 
+def started_here() -> tuple[str, ...]:
+    """Names of the deployments that this machine holds a key for: they were started from here, and may be stopped."""
+    try:
+        return tuple(sorted(path.name for path in client_key_path("any").parent.iterdir()))
+    except OSError:
+        return ()
+
+
 def client_key(deployment: str) -> str:
     """The operator's key; made on first use and kept, so that clients survive a ``down`` and an ``up``."""
     path = client_key_path(deployment)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from orchestrator.plan.diff import changes
+from orchestrator.plan.diff import summary
 from orchestrator.plan.launch import LaunchPlan
 from orchestrator.plan.load import plan_from_json
 from orchestrator.verbs import names
 from orchestrator.verbs.errors import BlockedError, UsageError
 from orchestrator.verbs.world import Ask
-
-MOST_LINES = 20
 
 
 def write(path: Path, plan: LaunchPlan) -> None:
@@ -64,10 +62,8 @@ def refuse_moved(stored: LaunchPlan | None, plan: LaunchPlan) -> None:
     """A stored plan is carried out only if planning again, in the world as it is now, gives the same one."""
     if stored is None or (stored.digest == plan.digest and stored.generation == plan.generation):
         return
-    moved = [str(change) for change in changes(stored, plan)]
-    why = moved[:MOST_LINES] or [f"generation {stored.generation} was planned, {plan.generation} would be next now"]
-    if len(moved) > MOST_LINES:
-        why.append(f"and {len(moved) - MOST_LINES} more")
+    moved = summary(stored, plan)
+    why = moved or (f"generation {stored.generation} was planned, {plan.generation} would be next now",)
     raise BlockedError(
         "the world moved since that plan was made:", *why, remedy="plan again and look at the difference"
     )

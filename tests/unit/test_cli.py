@@ -7,14 +7,19 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
+from orchestrator.cli.up import _curl
 from orchestrator.run import agentzip
+from orchestrator.verbs.up import Finished
+from tests.unit.builders import plan, profile, resolved
 
 ROOT = Path(__file__).parents[2]
+PROFILES = sorted(path.stem for path in (ROOT / "profiles").glob("*.yaml"))
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 
 CLUSTER = """\
@@ -27,13 +32,14 @@ nodes:
 @pytest.fixture
 def cli(tmp_path: Path) -> Cli:
     """Runs sparkctl in an empty folder and an empty home."""
-    env = {key: value for key, value in os.environ.items() if not key.startswith(("XDG_", "SPARKCTL_"))}
+    own = {key: value for key, value in os.environ.items() if not key.startswith(("XDG_", "SPARKCTL_"))}
     (tmp_path / "home").mkdir()
-    env |= {"HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": ""}
+    own |= {"HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": ""}
 
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
+    def run(*words: str, env: Mapping[str, str] = MappingProxyType({})) -> subprocess.CompletedProcess[str]:
         argv = [sys.executable, "-m", "orchestrator.cli", *words]
-        done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=120)
+        both = {**own, **env}
+        done = subprocess.run(argv, cwd=tmp_path, env=both, capture_output=True, text=True, check=False, timeout=120)
         assert "Traceback" not in done.stderr, done.stderr
         return done
 
@@ -368,3 +374,28 @@ def test_profiles_are_listed_and_shown_with_their_evidence(cli: Cli) -> None:
     shown = cli("profiles", "show", "kimi-k3").stdout
     assert "evidence" in shown
     assert "digest not known: `up` asks for it" in shown
+
+
+def test_completion_of_a_deployment_offers_what_was_started_here_and_no_profiles(cli: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / "home/.config/sparkctl/keys"
+    folder.mkdir(parents=True)
+    (folder / "mine").touch()
+    for verb, expected in (("down", "mine"), ("status", "mine"), ("logs", "mine"), ("plan", ",".join(PROFILES))):
+        env = {"_SPARKCTL_COMPLETE": "bash_complete", "COMP_WORDS": f"sparkctl {verb} ", "COMP_CWORD": "2"}
+        said = [line.partition(",")[2] for line in cli(env=env).stdout.splitlines()]
+        assert ",".join(said) == expected
+    assert 'eval "$(sparkctl completion bash)"' in cli("completion", "--help").stdout
+
+
+def test_the_line_to_paste_after_up_reads_the_key_from_its_file(tmp_path: Path) -> None:
+    made = plan(resolved(profile("tiny")))
+    folder = tmp_path / "a key's folder"
+    folder.mkdir()
+    (folder / "tiny").write_text("sk-1\n")
+    line = _curl(Finished(made, True, 1.0, folder / "tiny"))
+    assert "sk-1" not in line
+    shell = f"curl() {{ printf '%s\\n' \"$@\"; }}; {line}"
+    words = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert words[0] == f"{made.gateway.endpoint}/chat/completions"
+    assert "Authorization: Bearer sk-1" in words
+    assert json.loads(words[-1])["model"] == "tiny"

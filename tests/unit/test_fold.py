@@ -44,6 +44,14 @@ FAIL: list[Step] = [("phase-started", 2, "Start"), ("action-failed", 2, "Start")
             [("phase-started", 1, "Start"), ("undo-started", 1, "Start"), ("undo-done", 1, "Start")],
             DeploymentState("failed", 1, 0, "Start", Failure("Start", "", "interrupted by the operator"), at=3),
         ),
+        (
+            [("phase-started", 1, "Wait"), ("action-ended", 1, "Wait")],
+            DeploymentState("failed", 1, 0, "Wait", Failure("Wait", "", "interrupted by the operator"), at=2),
+        ),
+        (
+            [*FAIL, ("action-ended", 2, "too")],
+            DeploymentState("failed", 2, 0, "Start", Failure("Start", "a", "Start"), at=4),
+        ),
         ([*FAIL, ("phase-started", 2, "Again")], DeploymentState("working", 2, 0, "Again", at=4)),
         ([*FAIL, ("phase-started", 3, "Next")], DeploymentState("working", 3, 0, "Next", at=4)),
         (

@@ -66,7 +66,9 @@ def test_a_second_taker_is_told_who_since_when_why_and_how_to_go_on(transport: T
         "; last heartbeat ",
     ):
         assert expected in str(problem)
-    assert f"rm -r {lock_of(state)}" in problem.remedy
+    assert "run the command again" in problem.remedy
+    assert "rm -r" not in problem.remedy  # it is alive
+    assert f"By hand, on spark-1: rm -r {lock_of(state)}" in Locked("spark-1", str(lock_of(state)), None, 46).remedy
 
 
 def test_an_exception_releases(transport: Transport, state: str) -> None:
