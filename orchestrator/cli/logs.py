@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,8 +22,9 @@ COLOURS = ("cyan", "magenta", "yellow", "blue", "green", "bright_red")
 @click.option("-f", "--follow", is_flag=True, help="Stay and show new lines; Ctrl-C only detaches.")
 @click.option("-n", "--lines", default=100, show_default=True, type=click.IntRange(min=0), help="Lines per rank.")
 @click.option("--rank", help="Only this rank (a number, or gateway).")
+@click.option("--all", is_flag=True, help="Also the engine's answers to the health probe, and the like.")
 @click.pass_context
-def command(ctx: click.Context, /, name: str | None, as_json: bool, follow: bool, lines: int, rank: str | None) -> None:
+def command(ctx: click.Context, /, name: str | None, as_json: bool, **asked: Any) -> None:
     """Show the output of every rank of NAME (default: the only deployment), each line with its node."""
     from orchestrator.verbs.logs import Which, logs
     from orchestrator.verbs.status import only_one
@@ -39,7 +40,7 @@ def command(ctx: click.Context, /, name: str | None, as_json: bool, follow: bool
             click.echo(_json(line) if as_json else _text(line))
 
     try:
-        logs(catalog(ctx), Which(chosen, rank, lines, follow), show, threading.Event())
+        logs(catalog(ctx), Which(chosen, **asked), show, threading.Event())
     except KeyboardInterrupt:
         click.echo("detached; the service goes on", err=True)
         ctx.exit(130)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from orchestrator.plan.known_bad import holds
 from orchestrator.spec.profile import Engine, Speculative
 
 
@@ -109,6 +110,20 @@ def typed_args(engine: Engine) -> tuple[str, ...]:
         if value is not None:
             words.extend(write(value))
     return tuple(words)
+
+
+_QUIET = "disable-access-log-for-endpoints"
+_ASKED_ALL_DAY = ("/health", "/metrics", "/v1/models")
+
+
+def quiet_args(version: str, args: Mapping[str, Any]) -> tuple[str, ...]:
+    """Keeps what rank 0's prober asks every second out of the engine's log; requests of people stay in it.
+
+    vLLM knows the flag since 0.16. Nothing for an older ``version``, an unknown one, or where ``engine_args`` has it.
+    """
+    if not version or not holds(">=0.16", version) or _QUIET in args:
+        return ()
+    return (f"--{_QUIET}", ",".join(_ASKED_ALL_DAY))
 
 
 def free_args(args: dict[str, Any]) -> tuple[str, ...]:

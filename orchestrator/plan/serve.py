@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 
-from orchestrator.plan.engine_args import free_args, typed_args
+from orchestrator.plan.engine_args import free_args, quiet_args, typed_args
 from orchestrator.plan.network import PER_NODE
 from orchestrator.plan.rankfile import Step
 from orchestrator.plan.resolve import Resolved
@@ -78,6 +78,11 @@ def _engine(resolved: Resolved, seat: Seat, extra: tuple[str, ...]) -> Step:
     )
 
 
+def _quiet(resolved: Resolved) -> tuple[str, ...]:
+    """For ranks that answer HTTP; a headless one has no such log."""
+    return quiet_args(resolved.stack.versions.get("vllm", ""), resolved.profile.engine_args)
+
+
 def _ray(resolved: Resolved, seats: tuple[Seat, ...], rank: int) -> tuple[Step, ...]:
     seat, head = seats[rank], seats[0]
     port = resolved.profile.ports.ray
@@ -109,7 +114,7 @@ def _ray(resolved: Resolved, seats: tuple[Seat, ...], rank: int) -> tuple[Step, 
         Step("ray", "daemon", argv=(*lead, "--include-dashboard=false", *common), children=("raylet", "gcs_server")),
         Step("ray-port", "tcp", host=seat.address, port=port, deadline_s=deadline_s),
         _until("ray-nodes", (*look, "--expect", expect), deadline_s),
-        _engine(resolved, seat, ()),
+        _engine(resolved, seat, _quiet(resolved)),
     )
 
 
@@ -125,7 +130,7 @@ def _until(name: str, argv: tuple[str, ...], deadline_s: float) -> Step:
 def _mp(resolved: Resolved, seats: tuple[Seat, ...], rank: int) -> tuple[Step, ...]:
     seat, head = seats[rank], seats[0]
     if len(seats) == 1:
-        return (_engine(resolved, seat, ()),)
+        return (_engine(resolved, seat, _quiet(resolved)),)
     extra = (
         *("--nnodes", str(len(seats)), "--node-rank", str(rank)),
         *("--master-addr", head.address, "--master-port", str(resolved.profile.ports.rendezvous)),
@@ -133,4 +138,4 @@ def _mp(resolved: Resolved, seats: tuple[Seat, ...], rank: int) -> tuple[Step, .
     if rank > 0:
         return (_engine(resolved, seat, (*extra, "--headless")),)
     deadline_s = resolved.profile.readiness.join_deadline_s
-    return (Step("peers", "peers", deadline_s=deadline_s), _engine(resolved, seat, extra))
+    return (Step("peers", "peers", deadline_s=deadline_s), _engine(resolved, seat, (*extra, *_quiet(resolved))))

@@ -1,7 +1,13 @@
-"""``logs``: the output of every rank, merged, each line with its node. Read-only; ending it ends nothing else."""
+"""``logs``: the output of every rank, merged, each line with its node. Read-only; ending it ends nothing else.
+
+Two kinds of lines are left out unless all are asked for: what the prober asked the engine, once a second (an engine
+before vLLM 0.16, or one that was started without the flag for it, writes them down), and what HAProxy says of a server
+on its standard error, because it writes the same into its log, which is read here as well.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +22,9 @@ from orchestrator.verbs.errors import UsageError, VerbError
 from orchestrator.verbs.running import running
 from orchestrator.verbs.silent import unknown
 from orchestrator.verbs.sitting import sitting
+
+_ASKED = re.compile(r'INFO: +\S+ - "GET /(?:health|metrics|v1/models) HTTP/[\d.]+" 200 OK$')
+_SAID_TWICE = re.compile(r"^\[(?:NOTICE|WARNING|ALERT)\] +\(\d+\) : (?:Server \S+ is |backend '\S+' has no server )")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,12 @@ class Which:
     rank: str | None = None
     lines: int = 100
     follow: bool = False
+    all: bool = False
+
+
+def noise(line: Line) -> bool:
+    """Whether a line says only what another line, or nothing going wrong, says as well."""
+    return bool((_SAID_TWICE if line.rank == "gateway" else _ASKED).search(line.text))
 
 
 def logs(catalog: Catalog, which: Which, show: Callable[[Line], None], stop: Flag) -> None:
@@ -69,10 +84,14 @@ def _read_all(
 ) -> None:
     show, stop = out
 
+    def pass_on(line: Line) -> None:
+        if which.all or not noise(line):
+            show(line)
+
     def read(unit: Unit) -> None:
         argv = runtime.logs(unit, follow=which.follow, lines=which.lines)
         try:
-            seats[unit.node].follow(argv, lambda text: show(Line(unit.node, unit.rank, text)), stop.is_set)
+            seats[unit.node].follow(argv, lambda text: pass_on(Line(unit.node, unit.rank, text)), stop.is_set)
         except Cancelled:
             return
         except NodeError as error:

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.plan import phases
 from orchestrator.plan.actions import Put, Run
 from orchestrator.plan.diff import changes
-from orchestrator.plan.engine_args import free_args
+from orchestrator.plan.engine_args import free_args, quiet_args
 from orchestrator.plan.launch import identity
 from orchestrator.plan.load import plan_from_json
 from orchestrator.plan.rankfile import RankFile
@@ -30,6 +30,22 @@ ODD = [
     "",
     "*",
 ]
+
+
+@pytest.mark.parametrize(
+    ("version", "args", "known"),
+    [
+        ("0.32.0+cpu", {}, True),
+        ("0.25.2.dev0+g752a3a504.d20260714", {}, True),
+        ("0.16.0", {}, True),
+        ("0.15.1", {}, False),
+        ("", {}, False),
+        ("0.32.0", {"disable-access-log-for-endpoints": "/health"}, False),
+    ],
+)
+def test_the_probers_requests_are_kept_out_of_the_log(version: str, args: dict[str, str], known: bool) -> None:
+    flag = ("--disable-access-log-for-endpoints", "/health,/metrics,/v1/models")
+    assert quiet_args(version, args) == (flag if known else ())
 
 
 def test_identity_does_not_depend_on_the_generation() -> None:
