@@ -15,7 +15,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("rankfile", help="the rank file that the plan wrote")
     nodes = commands.add_parser("ray-nodes", help="exit 0 when Ray has exactly the planned nodes")
     nodes.add_argument("--address", required=True, help="ADDRESS:PORT of the Ray head")
-    nodes.add_argument("--expect", required=True, help="the planned addresses, separated by commas")
+    nodes.add_argument("--expect", required=True, help="the planned nodes as NAME=ADDRESS, separated by commas")
     nodes.add_argument("--or-more", action="store_true", help="other nodes may be there too")
     nodes.add_argument("--gpus-each", type=float, default=1.0, help="accelerators of each node")
     spawn = commands.add_parser("spawn", help="start a process that outlives this one")
@@ -42,7 +42,8 @@ def main(args: Sequence[str] | None = None) -> int:
     if given.command == "ray-nodes":
         from orchestrator.agent.raynodes import ray_nodes
 
-        expected = tuple(filter(None, given.expect.split(",")))
+        pairs = [pair.rpartition("=") for pair in filter(None, given.expect.split(","))]
+        expected = {address: name or address for name, _, address in pairs}
         return ray_nodes(given.address, expected, given.gpus_each, or_more=given.or_more)
     from orchestrator.agent import spawn
 

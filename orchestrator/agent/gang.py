@@ -3,6 +3,9 @@
 Rank 0 leads: it owns the attempt number. The others follow it. A gang lives and dies together, so whatever
 ends an attempt on one rank ends it on all: a follower reports ``failed``, the leader leaves
 ``starting``/``running``, and a follower that sees the leader out of its attempt kills what it has.
+
+A reason is said once, by the rank that has it and by rank 0, which writes it down. Whoever waits for another rank says
+for which one and what that is at, never why: its own words may be that it waits for us.
 """
 
 from __future__ import annotations
@@ -10,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from orchestrator.agent.memory import Gang, backoff_s, breaker, close, enter
-from orchestrator.agent.views import AT_REST, FRESH_S, LIVE, Command, Kill, PeerView, Seen, Start
-from orchestrator.plan.rankfile import Peer, Policy, RankFile
+from orchestrator.agent.memory import Gang, backoff_s, breaker, close, enter, futile
+from orchestrator.agent.views import AT_REST, FRESH_S, LIVE, Command, Kill, PeerView, Seen, Start, in_words, who
+from orchestrator.plan.rankfile import Peer, Policy, RankFile, RankStatus
 
 CONFIRM_S = 30.0
 """How much longer than the stop grace the leader waits for a peer to have nothing left, before it goes on."""
@@ -54,7 +57,7 @@ def _why_ended(plan: RankFile, gang: Gang, seen: Seen) -> str:
     for peer, view in _views(plan, seen):
         reason = _peer_lost(plan.policy, gang, view, seen.now)
         if reason:
-            return f"rank {peer.rank} ({peer.node}): {reason}"
+            return f"{who(peer)}: {reason}"
     if seen.verdict.hopeless:
         return seen.verdict.hopeless
     deadline_s = plan.service.ready_deadline_s
@@ -75,17 +78,23 @@ def _peer_lost(policy: Policy, gang: Gang, view: PeerView, now: float) -> str:
         return "its agent was started anew, so it lost its processes"
     if view.status.state in LIVE and view.status.attempt == gang.attempt:
         return ""
-    return f"{view.status.state}: {view.status.doing}"
+    return _why(view.status)
+
+
+def _why(status: RankStatus) -> str:
+    """Why a rank has left the attempt, in its own words."""
+    if status.state == "failed" and status.doing:
+        return status.doing
+    return in_words(status.state, status.attempt) + (f": {status.doing}" if status.doing else "")
 
 
 def _not_joined(policy: Policy, gang: Gang, view: PeerView, now: float) -> str:
     status = view.status
     if status and status.state == "failed" and status.attempt >= gang.attempt:
-        return f"failed: {status.doing}"
+        return _why(status)
     begun_s = now - gang.since
     if begun_s > policy.join_deadline_s:
-        saw = f"is {status.state} in attempt {status.attempt}: {status.doing}" if status else view.saw
-        return f"did not join within {policy.join_deadline_s:g} s; it {saw}"
+        return f"did not join within {policy.join_deadline_s:g} s; {f'it {_why(status)}' if status else view.saw}"
     return ""
 
 
@@ -112,12 +121,11 @@ def _hold(plan: RankFile, gang: Gang, seen: Seen) -> str:
     all its ranks. One that answers but cannot get rid of its processes is waited for only so long.
     """
     for peer, view in _views(plan, seen):
-        who = f"rank {peer.rank} ({peer.node}) at {peer.address}"
         if view.status is None or seen.now - view.heard_at > FRESH_S or view.heard_at < gang.since:
-            return f"waiting for {who}: {view.saw or 'its next answer'}"
+            return f"waiting for {who(peer)}: {view.saw or 'its next answer'}"
         at_rest = view.status.state in AT_REST and not view.status.processes
         if not at_rest and seen.now - gang.since <= plan.policy.stop_grace_s + CONFIRM_S:
-            return f"waiting for {who} to have nothing running: {_describe(view)}"
+            return f"waiting for {who(peer)} to end what it runs; it {in_words(view.status.state, view.status.attempt)}"
     return ""
 
 
@@ -128,8 +136,17 @@ def _close(policy: Policy, gang: Gang, seen: Seen) -> Gang:
     broken = breaker(policy, gang, seen.wall)
     if broken and not was_ready:
         return enter(gang, "broken", seen.now, f"{broken}; the last: {reason}")
-    pause = f"next attempt in {backoff_s(policy, gang.history):g} s"
-    return enter(gang, "backoff", seen.now, f"attempt {gang.attempt} ended: {reason}; {pause}")
+    return enter(gang, "backoff", seen.now, reason)
+
+
+def outlook(plan: RankFile, gang: Gang, now: float, wall: float) -> str:
+    """Why the gang is where it is, and in a pause when it goes on and how often it still would."""
+    if gang.state != "backoff":
+        return gang.reason
+    left_s = max(0.0, backoff_s(plan.policy, gang.history) - (now - gang.since))
+    attempt, tried = gang.attempt + 1, futile(plan.policy, gang, wall) + 1
+    number = f"attempt {attempt}" if attempt == tried else f"attempt {attempt}, try {tried}"
+    return f"{gang.reason}; starts again by itself in {left_s:.0f} s ({number} of {plan.policy.breaker_attempts})"
 
 
 # ---- ranks above 0
@@ -143,9 +160,10 @@ def _follow_live(plan: RankFile, gang: Gang, seen: Seen) -> tuple[Gang, Command]
     silent_s = seen.now - leader.heard_at
     reason = ""
     if silent_s > plan.policy.unreachable_s:
-        reason = f"rank 0 unreachable for {silent_s:.0f} s: {leader.saw}"
+        reason = f"{_leader(plan)} unreachable for {silent_s:.0f} s: {leader.saw}"
     elif not _same_attempt(leader, gang.attempt):
-        reason = f"rank 0 left attempt {gang.attempt}: {_describe(leader)}"
+        at = in_words(leader.status.state, leader.status.attempt) if leader.status else f"is unknown: {leader.saw}"
+        reason = f"{_leader(plan)} {at}"
     if reason:
         return enter(gang, "stopping", seen.now, reason), Kill()
     if gang.state == "starting" and seen.own.phase == "up":
@@ -162,9 +180,10 @@ def _follow_idle(plan: RankFile, gang: Gang, seen: Seen) -> tuple[Gang, Command]
         gang = enter(gang, "waiting", seen.now, "")
     status = leader.status
     if status is None or not fresh:
-        return replace(gang, reason=f"waiting for rank 0: {leader.saw}"), None
+        return replace(gang, reason=f"waiting for {_leader(plan)}: {leader.saw or 'its next answer'}"), None
     if status.state not in LIVE:
-        return replace(gang, reason=f"waiting for rank 0: {_describe(leader)}"), None
+        at = in_words(status.state, status.attempt)
+        return replace(gang, reason=f"waiting for {_leader(plan)}, which {at}"), None
     if status.attempt > gang.attempt:
         begun = replace(enter(gang, "starting", seen.now, ""), attempt=status.attempt)
         return begun, Start(status.attempt)
@@ -175,12 +194,8 @@ def _same_attempt(leader: PeerView, attempt: int) -> bool:
     return leader.status is not None and leader.status.state in LIVE and leader.status.attempt == attempt
 
 
-def _describe(view: PeerView) -> str:
-    """A peer in words; cut short, since what it does may be to wait for us."""
-    if view.status is None:
-        return view.saw
-    doing = f", {view.status.doing[:200]}" if view.status.doing else ""
-    return f"{view.status.state} in attempt {view.status.attempt}{doing}"
+def _leader(plan: RankFile) -> str:
+    return next((who(peer) for peer in plan.peers if peer.rank == 0), "rank 0")
 
 
 # ---- shared by all ranks
@@ -192,13 +207,13 @@ def _views(plan: RankFile, seen: Seen) -> tuple[tuple[Peer, PeerView], ...]:
 
 def peers_missing(plan: RankFile, attempt: int, peers: Mapping[int, PeerView], now: float) -> str:
     """What a ``peers`` step still waits for: every other rank ``running`` in this attempt."""
-    missing = []
+    missing: list[str] = []
     for peer in plan.peers:
         view = peers.get(peer.rank, PeerView())
         if peer.rank == plan.rank:
             continue
         if view.status is None or now - view.heard_at > FRESH_S:
-            missing.append(f"rank {peer.rank} ({peer.node}): {view.saw or 'no answer'}")
+            missing.append(f"{who(peer)}: {view.saw or 'no answer'}")
         elif view.status.state != "running" or view.status.attempt != attempt:
-            missing.append(f"rank {peer.rank} ({peer.node}): {_describe(view)}")
-    return "; ".join(missing)
+            missing.append(f"{who(peer)}, which {in_words(view.status.state, view.status.attempt)}")
+    return f"waiting for {'; '.join(missing)}" if missing else ""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.agent.memory import Gang
 from orchestrator.agent.probe import Probe, hung
-from orchestrator.agent.views import FRESH_S, LIVE, Own, PeerView, Verdict
+from orchestrator.agent.views import FRESH_S, LIVE, Own, PeerView, Verdict, in_words, who
 from orchestrator.plan.rankfile import Gate, Peer, RankFile
 
 STALE_LOOK_S = 45.0
@@ -40,7 +40,7 @@ def all_gates(plan: RankFile, gang: Gang, sight: Sight) -> tuple[Gate, ...]:
         _processes(sight.own),
         _ranks(plan, gang, sight),
         _pins_everywhere(plan, sight),
-        *_looks(plan, probe, sight.now),
+        *_looks(plan, gang, probe, sight.now),
         *_canaries(plan, probe),
     )
 
@@ -60,7 +60,7 @@ def judge(plan: RankFile, gang: Gang, sight: Sight, gates: tuple[Gate, ...]) -> 
 
 def _attempt(plan: RankFile, gang: Gang, sight: Sight) -> Gate:
     if gang.state not in LIVE:
-        return Gate("attempt", None, gang.state)
+        return Gate("attempt", None, f"rank {plan.rank} {in_words(gang.state, gang.attempt)}")
     if plan.rank == 0:
         return Gate("attempt", True, f"attempt {gang.attempt}")
     leader = sight.peers.get(0, PeerView())
@@ -68,7 +68,7 @@ def _attempt(plan: RankFile, gang: Gang, sight: Sight) -> Gate:
     if leader.status is None or silent_s > FRESH_S:
         return Gate("attempt", False, f"rank 0 silent for {silent_s:.0f} s: {leader.saw}")
     same = leader.status.attempt == gang.attempt and leader.status.state in LIVE
-    theirs = f"rank 0 is {leader.status.state} in attempt {leader.status.attempt}"
+    theirs = f"rank 0 {in_words(leader.status.state, leader.status.attempt)}"
     return Gate("attempt", same, f"attempt {gang.attempt}" if same else f"attempt {gang.attempt}, but {theirs}")
 
 
@@ -81,8 +81,14 @@ def _processes(own: Own) -> Gate:
 
 
 def _pins(plan: RankFile, sight: Sight) -> Gate:
-    wrong = _wrong_pins(plan.pins, sight.versions)
-    return Gate("pins", not wrong, "; ".join(wrong) or _pinned(plan.pins))
+    pins = _used(plan, plan.pins)
+    wrong = _wrong_pins(pins, sight.versions)
+    return Gate("pins", not wrong, "; ".join(wrong) or _pinned(pins))
+
+
+def _used(plan: RankFile, versions: Mapping[str, str]) -> dict[str, str]:
+    """The versions of what this executor uses: a stack may bring Ray along for another one."""
+    return {name: version for name, version in versions.items() if name != "ray" or plan.executor == "ray"}
 
 
 def _wrong_pins(pins: Mapping[str, str], versions: Mapping[str, str]) -> list[str]:
@@ -106,41 +112,44 @@ def _others(plan: RankFile, sight: Sight) -> list[tuple[Peer, PeerView]]:
 
 def _ranks(plan: RankFile, gang: Gang, sight: Sight) -> Gate:
     if gang.state != "running":
-        return Gate("ranks", None, f"rank 0 is {gang.state}")
+        return Gate("ranks", None, f"rank 0 {in_words(gang.state, gang.attempt)}")
     shut = []
     for peer, view in _others(plan, sight):
-        who, silent_s = f"rank {peer.rank} ({peer.node})", sight.now - view.heard_at
+        silent_s = sight.now - view.heard_at
         if view.status is None or silent_s > FRESH_S:
-            shut.append(f"{who} silent for {silent_s:.0f} s: {view.saw}")
+            shut.append(f"{who(peer)} silent for {silent_s:.0f} s: {view.saw}")
         elif view.status.state != "running" or view.status.attempt != gang.attempt:
-            shut.append(f"{who} is {view.status.state} in attempt {view.status.attempt}")
+            shut.append(f"{who(peer)} {in_words(view.status.state, view.status.attempt)}")
         else:
-            shut.extend(f"{who} {gate.name}: {gate.saw}" for gate in view.status.gates if not gate.open)
+            shut.extend(f"{who(peer)} {gate.name}: {gate.saw}" for gate in view.status.gates if not gate.open)
     return Gate("ranks", not shut, "; ".join(shut) or f"{len(plan.peers)} ranks in attempt {gang.attempt}")
 
 
 def _pins_everywhere(plan: RankFile, sight: Sight) -> Gate:
-    wrong = [f"rank {plan.rank} ({plan.node}): {text}" for text in _wrong_pins(plan.pins, sight.versions)]
+    pins, ours = _used(plan, plan.pins), _used(plan, sight.versions)
+    wrong = [f"rank {plan.rank} ({plan.node}): {text}" for text in _wrong_pins(pins, ours)]
     unknown = []
     for peer, view in _others(plan, sight):
-        who = f"rank {peer.rank} ({peer.node})"
         if view.status is None:
-            unknown.append(f"{who} has not answered yet")
+            unknown.append(f"{who(peer)} has not answered yet")
             continue
-        theirs = view.status.versions
-        wrong += [f"{who}: {text}" for text in _wrong_pins(plan.pins, theirs)]
+        theirs = _used(plan, view.status.versions)
+        wrong += [f"{who(peer)}: {text}" for text in _wrong_pins(pins, theirs)]
         wrong += [
-            f"{who}: {name} {theirs.get(name, 'none')}, but rank 0 has {sight.versions.get(name, 'none')}"
-            for name in sorted({*theirs, *sight.versions} - {*plan.pins})
-            if theirs.get(name) != sight.versions.get(name)
+            f"{who(peer)}: {name} {theirs.get(name, 'none')}, but rank 0 has {ours.get(name, 'none')}"
+            for name in sorted({*theirs, *ours} - {*pins})
+            if theirs.get(name) != ours.get(name)
         ]
     if wrong:
         return Gate("pins", False, "; ".join(wrong))
-    return Gate("pins", None if unknown else True, "; ".join(unknown) or _pinned(plan.pins))
+    return Gate("pins", None if unknown else True, "; ".join(unknown) or _pinned(pins))
 
 
-def _looks(plan: RankFile, probe: Probe, now: float) -> tuple[Gate, Gate]:
+def _looks(plan: RankFile, gang: Gang, probe: Probe, now: float) -> tuple[Gate, Gate]:
     look = probe.look
+    if look is not None and look.shut and not probe.listened:
+        loading = f"vLLM has been loading for {now - gang.since:.0f} s; its port does not answer yet"
+        return Gate("health", None, loading), Gate("model", None, "not asked yet")
     if look is None:
         return Gate("health", None, "not asked yet"), Gate("model", None, "not asked yet")
     if now - look.at > STALE_LOOK_S:

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 
 from orchestrator.agent.belongings import give, give_all
-from orchestrator.agent.gang import decide, peers_missing
+from orchestrator.agent.gang import decide, outlook, peers_missing
 from orchestrator.agent.gates import Sight, all_gates, judge
 from orchestrator.agent.memory import Gang, recall, remember
 from orchestrator.agent.peers import Peers
@@ -126,7 +126,8 @@ class Agent:
         verdict = judge(self.plan, self.gang, sight, gates) if self.plan.rank == 0 else Verdict()
         gang, command = decide(self.plan, self.gang, Seen(now, time.time(), own, views, verdict))
         if gang.state != self.gang.state:
-            say(f"sparkctl: attempt {gang.attempt} {gang.state}" + (f": {gang.reason}" if gang.reason else ""))
+            why = outlook(self.plan, gang, now, time.time())
+            say(f"sparkctl: attempt {gang.attempt} {gang.state}" + (f": {why}" if why else ""))
         self.gang = gang
         self._remember()
         self._act(command, now)
@@ -191,11 +192,13 @@ class Agent:
 
     def _doing(self, gang: Gang, gates: tuple[Gate, ...]) -> str:
         if gang.state in LIVE:
-            shut = next((f"gate {gate.name}: {gate.saw}" for gate in gates if not gate.open), "")
+            # Which gates and what they saw stands beside this in the same status, so it is not said here as well.
+            opened = sum(1 for gate in gates if gate.open)
+            shut = f"{opened} of {len(gates)} gates open" if opened < len(gates) else ""
             return self.supervisor.doing or shut or "serving"
         if gang.state == "stopping":
             return "; ".join(text for text in (gang.reason, self.supervisor.doing) if text)
-        return gang.reason
+        return outlook(self.plan, gang, time.monotonic(), time.time())
 
 
 def run(path: str) -> int:

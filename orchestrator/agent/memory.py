@@ -41,23 +41,28 @@ def close(gang: Gang, reason: str, wall: float) -> Gang:
 
 def backoff_s(policy: Policy, history: tuple[Ended, ...]) -> float:
     """The pause before the next attempt: longer with every attempt in a row that never became ready."""
-    futile = 0
+    in_a_row = 0
     for ended in reversed(history):
         if ended.was_ready:
             break
-        futile += 1
+        in_a_row += 1
     if not policy.backoff_s:
         return 0.0
-    return policy.backoff_s[min(max(futile - 1, 0), len(policy.backoff_s) - 1)]
+    return policy.backoff_s[min(max(in_a_row - 1, 0), len(policy.backoff_s) - 1)]
+
+
+def futile(policy: Policy, gang: Gang, wall: float) -> int:
+    """How many attempts the breaker counts now."""
+    opened = max(wall - policy.breaker_window_s, gang.forgiven_at)
+    return sum(1 for ended in gang.history if not ended.was_ready and ended.ended_at > opened)
 
 
 def breaker(policy: Policy, gang: Gang, wall: float) -> str:
     """Why no further attempt is made, or nothing. Attempts that had been ready do not count."""
-    opened = max(wall - policy.breaker_window_s, gang.forgiven_at)
-    futile = sum(1 for ended in gang.history if not ended.was_ready and ended.ended_at > opened)
-    if futile < policy.breaker_attempts:
+    count = futile(policy, gang, wall)
+    if count < policy.breaker_attempts:
         return ""
-    return f"{futile} attempts in {policy.breaker_window_s:g} s never became ready, so no more are made"
+    return f"{count} attempts in {policy.breaker_window_s:g} s never became ready, so no more are made"
 
 
 def remember(plan: RankFile, gang: Gang) -> dict[str, Any]:

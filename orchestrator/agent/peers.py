@@ -45,8 +45,12 @@ class Peers:
             while True:
                 try:
                     view = self._ask(http, url, peer)
-                except (httpx.HTTPError, ValueError) as error:
-                    view = replace(self._views[peer.rank], saw=f"{url}: {error or type(error).__name__}")
+                except httpx.HTTPError as error:
+                    # The address is of use only here: where nobody answers, the network may be what is wrong.
+                    silent = f"its agent does not answer at {host}:{peer.agent_port} ({error or type(error).__name__})"
+                    view = replace(self._views[peer.rank], saw=silent)
+                except ValueError as error:
+                    view = replace(self._views[peer.rank], saw=f"its agent {error}")
                 self._views[peer.rank] = view
                 passing = view.status is not None and not view.saw and view.status.state in PASSING
                 time.sleep(HURRY_EVERY_S if passing else POLL_EVERY_S)
@@ -56,13 +60,17 @@ class Peers:
         asked_at = time.monotonic()
         response = http.get(url)
         if response.status_code != 200:
-            raise ValueError(f"answered {response.status_code}" + (" (another token)" * (response.status_code == 401)))
-        status = RankStatus.from_json(response.text)
+            means = {503: "has no status yet", 401: "does not know our token: it may be of another generation"}
+            raise ValueError(means.get(response.status_code, f"answered {response.status_code}"))
+        try:
+            status = RankStatus.from_json(response.text)
+        except ValueError as error:
+            raise ValueError(f"answered {error}") from error
         expected = (self.plan.deployment, self.plan.generation, self.plan.plan_digest, peer.rank)
         found = (status.deployment, status.generation, status.plan_digest, status.rank)
         if found != expected:
             raise ValueError(
-                f"should be rank {peer.rank} of {self.plan.deployment} generation {self.plan.generation}, "
+                f"is another: should be rank {peer.rank} of {self.plan.deployment} generation {self.plan.generation}, "
                 f"found rank {status.rank} of {status.deployment} generation {status.generation}"
             )
         return PeerView(status, asked_at, "")

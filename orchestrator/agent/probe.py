@@ -26,13 +26,17 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One cheap look; an empty text is a good answer, any other says what was seen instead."""
+    """One cheap look; an empty text is a good answer, any other says what was seen instead.
+
+    ``shut``: nothing listens at the engine's port, which is how a loading engine looks.
+    """
 
     at: float
     health: str
     model: str
     counters: Counters = Counters()
     slow: bool = False
+    shut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +54,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Everything known of the service in one attempt; 0 is no attempt. ``proof`` is the last good canary."""
+    """Everything known of the service in one attempt; 0 is no attempt. ``proof`` is the last good canary.
+
+    ``listened``: something has answered at the engine's port in this attempt.
+    """
 
     attempt: int = 0
     look: Look | None = None
+    listened: bool = False
     slow_looks: int = 0
     work: float | None = None
     moved_at: float = 0.0
@@ -65,6 +73,7 @@ class Probe:
 
 def looked(probe: Probe, look: Look) -> Probe:
     """The probe after one more look."""
+    probe = replace(probe, listened=probe.listened or not look.shut)
     slow_looks = probe.slow_looks + 1 if look.slow else 0
     if 0 < slow_looks < SLOW_LOOKS_MAX and probe.look is not None:
         return replace(probe, slow_looks=slow_looks)

@@ -81,6 +81,8 @@ class Engine:
         except httpx.TimeoutException:
             late = f"no answer within {LOOK_TIMEOUT_S:g} s"
             return Look(time.monotonic(), late, late, slow=True)
+        except httpx.ConnectError as error:
+            return Look(time.monotonic(), str(error) or type(error).__name__, "not asked", shut=True)
         except (httpx.HTTPError, OSError, ValueError) as error:
             return Look(time.monotonic(), str(error) or type(error).__name__, "not asked")
 

@@ -10,28 +10,29 @@ import importlib
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 TIMEOUT_S = 5.0
 LIMIT_S = 60
 
 
-def missing(expected: Sequence[str], gpus_each: float, seen: Mapping[str, float], or_more: bool = False) -> str:
-    """Nothing when exactly the expected addresses are there with their GPUs, else one line on what is not.
+def missing(expected: Mapping[str, str], gpus_each: float, seen: Mapping[str, float], or_more: bool = False) -> str:
+    """Nothing when exactly the expected nodes are there with their GPUs, else one line on what is not.
 
-    ``or_more`` allows other addresses beside them. Pure: ``seen`` maps a live node's address to its GPU count.
+    ``expected`` maps addresses to names, and people are told names. ``or_more`` allows other addresses beside them.
+    Pure: ``seen`` maps a live node's address to its GPU count.
     """
-    wrong = [f"{address}: not joined" for address in expected if address not in seen]
+    wrong = [f"{name} to join Ray" for address, name in expected.items() if address not in seen]
     wrong += [
-        f"{address}: has {seen[address]:g} GPU, should have {gpus_each:g}"
-        for address in expected
+        f"{name} to have {gpus_each:g} GPU (it has {seen[address]:g})"
+        for address, name in expected.items()
         if address in seen and seen[address] != gpus_each
     ]
     unexpected = [address for address in seen if address not in expected and not or_more]
     if not wrong and not unexpected:
         return ""
-    known = ", ".join(f"{address} ({seen[address]:g} GPU)" for address in expected if address in seen)
-    parts = [f"seen {known or 'none of them'}"] + [f"unexpected {address}" for address in unexpected]
+    known = ", ".join(name for address, name in expected.items() if address in seen)
+    parts = [f"joined: {known or 'none of them'}"] + [f"unexpected: {address}" for address in unexpected]
     return f"waiting for {', '.join(wrong) or 'unexpected nodes to leave'}; {'; '.join(parts)}"
 
 
@@ -56,9 +57,10 @@ def _sum(rows: object) -> dict[str, float]:
     return found
 
 
-def ray_nodes(address: str, expected: Sequence[str], gpus_each: float, *, or_more: bool = False) -> int:
+def ray_nodes(address: str, expected: Mapping[str, str], gpus_each: float, *, or_more: bool = False) -> int:
     """0 when exactly the planned nodes are there; else one line that says what is seen, and 1."""
     host, _, port = address.rpartition(":")
+    where = f"port {port} of {expected[host.strip('[]')]}" if host.strip("[]") in expected else address
     # Ray's client can wait in native code, where no Python deadline reaches: then this process just ends.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(LIMIT_S)
@@ -66,9 +68,9 @@ def ray_nodes(address: str, expected: Sequence[str], gpus_each: float, *, or_mor
         socket.create_connection((host.strip("[]"), int(port)), timeout=TIMEOUT_S).close()
         line = missing(expected, gpus_each, alive_nodes(address), or_more)
     except OSError as error:
-        line = f"waiting for Ray at {address}: {error.strerror or error}"
+        line = f"waiting for Ray at {where}: {error.strerror or error}"
     except Exception as error:  # Ray's own errors differ by version; whatever it is, it is what was seen
-        line = f"waiting for Ray at {address}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        line = f"waiting for Ray at {where}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
     if line:
         print(line)
     return 1 if line else 0

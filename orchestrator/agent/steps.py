@@ -50,13 +50,13 @@ def ending(returncode: int) -> str:
     return f"was killed by {name}"
 
 
-def connects(host: str, port: int) -> str:
-    """Nothing when a TCP connection is accepted, else what was seen instead."""
+def connects(host: str, port: int, name: str) -> str:
+    """Nothing when a TCP connection is accepted, else what was seen instead, with the host by its name."""
     try:
         with socket.create_connection((host, port), timeout=0.5):
             return ""
     except OSError as error:
-        return f"{host}:{port}: {error.strerror or error}"
+        return f"port {port} of {name}: {error.strerror or error}"
 
 
 def tail(log: Path, limit: int = TAIL_BYTES) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from orchestrator.agent.belongings import give, remove, shared_memory
-from orchestrator.agent.fatal import first_fatal, last_line
+from orchestrator.agent.fatal import first_fatal, last_line, last_words
 from orchestrator.agent.proctree import become_subreaper, descendants, living, marked, send, table
 from orchestrator.agent.steps import MARK, Children, Echo, connects, empty, ending, launch, tail
 from orchestrator.agent.views import Own
@@ -129,7 +129,8 @@ class Supervisor:
         if now < self._next_try:
             return self.doing.partition(": ")[2], False
         self._next_try = now + step.every_s
-        saw = connects(step.host, step.port)
+        names = {peer.address: peer.node for peer in self.plan.peers}
+        saw = connects(step.host, step.port, names.get(step.host, step.host))
         return saw, not saw
 
     def _launch(self, step: Step) -> subprocess.Popen[bytes] | None:
@@ -153,22 +154,25 @@ class Supervisor:
         for step in self.plan.steps:
             child = self._daemons.get(step.name)
             if child is not None and child.returncode is not None:
-                self._fail(step, ending(child.returncode))
+                # What ended by itself has mostly said why, if not in words that are known here.
+                words = last_words(tail(self._log(step))) if child.returncode >= 0 else ""
+                self._fail(step, ending(child.returncode), f"; its last line: {words}" if words else "")
                 return
             lost = self._kept[step.name].ended() if step.name in self._kept else ""
             if lost:
                 self._fail(step, lost)
                 return
 
-    def _fail(self, step: Step, reason: str) -> None:
-        self.last_fatal = self._find_fatal(step.name) or last_line(tail(self._log(step)))
-        why = f": {self.last_fatal}" if self.last_fatal and self.last_fatal not in reason else ""
+    def _fail(self, step: Step, reason: str, otherwise: str = "") -> None:
+        self.last_fatal = self._find_fatal(step.name)
+        why = f": {self.last_fatal}" if self.last_fatal else otherwise
+        why = "" if self.last_fatal and self.last_fatal in reason else why
         self.own = Own("failed", f"step {step.name} {reason}{why}")
         self.doing = self.own.reason
 
     def _find_fatal(self, first: str) -> str:
         logs = sorted(self._directory().glob("*.log"), key=lambda log: (log.stem != first, log.name))
-        return next((found for log in logs if (found := first_fatal(tail(log)))), "")
+        return first_fatal(*map(tail, logs))
 
     # ---- the end
 

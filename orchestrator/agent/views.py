@@ -9,13 +9,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from orchestrator.plan.rankfile import RankState, RankStatus
+from orchestrator.plan.rankfile import Peer, RankState, RankStatus
 
 FRESH_S = 6.0
 """An answer younger than this is the present; a poll or two may be lost within it."""
 
 LIVE: tuple[RankState, ...] = ("starting", "running")
 AT_REST: tuple[RankState, ...] = ("waiting", "failed")
+
+_WORDS: Mapping[RankState, str] = {
+    "waiting": "waits to begin",
+    "starting": "is starting attempt {}",
+    "running": "runs attempt {}",
+    "stopping": "is ending attempt {}",
+    "backoff": "pauses after attempt {}",
+    "failed": "failed in attempt {}",
+    "broken": "gave up after attempt {}",
+    "stopped": "was stopped",
+}
+
+
+def who(peer: Peer) -> str:
+    """A rank as people know it: by its number and its node, never by an address."""
+    return f"rank {peer.rank} ({peer.node})"
+
+
+def in_words(state: RankState, attempt: int) -> str:
+    """What a rank is at, as the end of a sentence that begins with the rank. Never why: that is said by the rank."""
+    return _WORDS[state].format(attempt)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ def _budgets(answer: Answer) -> Iterator[str]:
         return
     yield f"  {'smallest cluster by weights alone':<50} raw  that divides the heads"
     for budget in answer.budgets:
-        legal = budget.legal or "none up to 24"
+        legal = budget.legal or ("none up to 24" if answer.model.architecture.heads else "heads not known")
         yield f"    {budget.bytes_per_node / 1e9:7.3f} GB  {budget.name:<35}{budget.smallest:>3}  {legal}"
     step, remark = ceilings.size_people_build(size[0], answer.machine)
     how = f"{remark} {step}" if remark == "just over" else f"{step}{f', {remark}' if remark else ''}"
@@ -125,7 +125,9 @@ def _beside(answer: Answer) -> Iterator[str]:
             f"times as much input: the boxes' price buys {cost['break_even_output_tokens']:.2g} tokens there"
         )
     yield f"  licence    {model.licence}{f': {model.licence_note}' if model.licence_note else ''}"
-    yield from (f"  {click.style('warning', fg='yellow')}    {each}" for each in model.warnings)
+    warning = click.style("warning", fg="yellow")
+    yield from (f"  {warning}    {each}" for each in model.warnings)
+    yield from (f"  {warning}    {each.what} Remedy: {each.remedy} [{each.code}]" for each in answer.known_bad)
 
 
 def _reported(each: Reported) -> str:
@@ -141,4 +143,5 @@ def _reported(each: Reported) -> str:
     ]
     build = f", {each.build}" if each.build else ""
     notes = f" ({'; '.join(each.notes)})" if each.notes else ""
-    return f"{where}, {each.engine}{build}: {'; '.join(figures)}{notes} [{each.kind}: {each.source}]"
+    source = each.source.removeprefix("community: ")
+    return f"{where}, {each.engine}{build}: {'; '.join(figures)}{notes} [{each.kind}; {source}]"

@@ -53,7 +53,8 @@ def _page(planned: Planned, *, every: bool) -> list[str]:
         f"{len(plan.ranks)} node{'s' if len(plan.ranks) > 1 else ''} of {planned.chosen.origin}",
         f"  profile {plan.profile}, model {plan.model}, stack {plan.stack}, generation {plan.generation}",
         f"  plan {plan.digest}",
-        *(f"  {click.style('warning:', fg='yellow')} {warning}" for warning in plan.warnings),
+        *(f"  {click.style('warning:', fg='yellow')} {warning}" for warning in _warnings(planned)),
+        *(f"  {click.style('up would refuse:', fg='red')} {each}\n    -> {each.remedy}" for each in planned.obstacles),
     ]
     for image in plan.images:
         lines.append(f"  image {image.repository}@{image.digest or 'digest not known yet'} on {', '.join(image.nodes)}")
@@ -64,6 +65,10 @@ def _page(planned: Planned, *, every: bool) -> list[str]:
         lines += ["", *_rank(plan, rank)]
     lines += ["", f"gateway on {plan.gateway.node}: {plan.gateway.endpoint}", *_unit(plan, plan.gateway.unit)]
     return [*lines, "", *_changes(planned, every=every)]
+
+
+def _warnings(planned: Planned) -> list[str]:
+    return [*planned.plan.warnings, *(f"{each.what} -> {each.remedy} [{each.code}]" for each in planned.known_bad)]
 
 
 def _rank(plan: LaunchPlan, rank: Rank) -> list[str]:

@@ -32,8 +32,10 @@ def findings(plan: LaunchPlan, facts: Mapping[str, NodeFacts], ours: tuple[Launc
     for name in dict.fromkeys((*plan.nodes, plan.gateway.node)):
         node = facts[name]
         found += _docker(plan, node)
-        found += _ports(plan, node, _held(ours, name))
-        found += _strangers(plan, node, ours)
+        found += _programs(plan, node)
+        strangers = tuple(_strangers(plan, node, ours))
+        # The ports of another deployment of ours are taken by it; one finding says what to do about all of them.
+        found += strangers or _ports(plan, node, _held(ours, name))
     return tuple(found)
 
 
@@ -67,6 +69,27 @@ def _docker(plan: LaunchPlan, node: NodeFacts) -> Iterator[Finding]:
         )
     else:
         yield Finding("DOCKER_ABSENT", node.node, problem[:160], "docker", f"install docker on {node.node}")
+
+
+def _programs(plan: LaunchPlan, node: NodeFacts) -> Iterator[Finding]:
+    """Without containers the node itself must have what the plan starts; not looked at where ``programs`` is None."""
+    if plan.runtime != "process" or node.programs is None:
+        return
+    steps = {
+        step.argv[0] for rank in plan.ranks if rank.node == node.node for step in rank.rank_file.steps if step.argv
+    }
+    wanted = {word.rpartition("/")[2] for word in steps} & {"ray", "vllm"}
+    if plan.gateway.node == node.node:
+        wanted.add("haproxy")
+    for name in sorted(wanted - node.programs):
+        own = name == "haproxy"
+        yield Finding(
+            "PROGRAM_ABSENT",
+            node.node,
+            f"no {name}" + ("" if own else f" beside {node.python}"),
+            f"{name}, which this profile runs without a container",
+            "install HAProxy (apt-get install haproxy)" if own else "in a clone of sparkctl's repository: make up",
+        )
 
 
 def _ports(plan: LaunchPlan, node: NodeFacts, held: frozenset[int]) -> Iterator[Finding]:
@@ -115,16 +138,15 @@ def _held(ours: tuple[LaunchPlan, ...], node: str) -> frozenset[int]:
 
 def _strangers(plan: LaunchPlan, node: NodeFacts, ours: tuple[LaunchPlan, ...]) -> Iterator[Finding]:
     """Units of ours that no record explains: another deployment, or a generation whose record is gone."""
-    known = {unit.name for old in ours for unit in old.units}
-    for unit in node.units:
-        if not unit.running or unit.name in known or plan.runtime == "process":
-            continue
+    known = {(old.deployment, old.generation, unit.rank) for old in ours for unit in old.units}
+    strange = [u for u in node.units if u.running and (u.deployment, u.generation, u.rank) not in known]
+    for deployment in dict.fromkeys(unit.deployment for unit in strange):
+        names = ", ".join(unit.name for unit in strange if unit.deployment == deployment)
+        gone = plan.runtime == "docker" and deployment == plan.deployment
         yield Finding(
             "NODE_IN_USE",
             node.node,
-            f"{unit.name} of deployment {unit.deployment} runs",
+            f"deployment {deployment} runs there ({names})",
             "a node that serves one deployment",
-            f"sparkctl down {unit.deployment}"
-            if unit.deployment != plan.deployment
-            else f"on {node.node}: docker rm --force {unit.name}",
+            f"on {node.node}: docker rm --force {names.replace(',', '')}" if gone else f"sparkctl down {deployment}",
         )

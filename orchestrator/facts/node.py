@@ -29,7 +29,7 @@ docker ps -a --no-trunc --filter label=sparkctl.deployment \
   --format "$f"'|{{.Label "sparkctl.rank"}}|{{.Label "sparkctl.plan"}}' 2>/dev/null
 echo "== images"; docker image ls --digests --no-trunc --format '{{.Repository}}@{{.Digest}}' 2>/dev/null
 echo "== units"
-for p in "$s/$d"/g*/*/unit.pid; do
+for p in "$s"/*/g*/*/unit.pid; do
   [ -f "$p" ] && printf '%s ' "$p" && tr -d '\n' < "$p" && n=$(sed 's/.*"pid": *\([0-9]*\).*/\1/' "$p") &&
   if [ -r "/proc/$n/stat" ]; then printf ' %s\n' "$(sed 's/^.*) //' "/proc/$n/stat" | cut -d ' ' -f 20)"
   else echo ' -'; fi
@@ -71,7 +71,11 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """One node's answers. Sizes in bytes, times in Unix seconds by the node's own clock."""
+    """One node's answers. Sizes in bytes, times in Unix seconds by the node's own clock.
+
+    ``units`` are of every deployment. ``programs`` are names of what can be started beside ``python`` where ranks run
+    without containers; None where nobody looked.
+    """
 
     node: str
     user: str
@@ -93,6 +97,7 @@ class NodeFacts:
     events: tuple[str, ...] = ()
     plans: tuple[str, ...] = ()
     generations: tuple[str, ...] = ()
+    programs: frozenset[str] | None = None
     python: str = "python3"
     haproxy: str = "haproxy"
 

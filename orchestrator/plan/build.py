@@ -217,7 +217,12 @@ def warnings(resolved: Resolved) -> tuple[str, ...]:
         )
     for what, image in (("image", resolved.stack.image), ("gateway", resolved.stack.gateway)):
         if profile.runtime == "docker" and (image is None or image.digest is None):
+            build = (
+                f"build the image as containers/{image.build}/README.md says" if image and image.build else "pin one"
+            )
+            others = " or ".join(f"use --executor {each}" for each in profile.stack if each != resolved.executor)
             found.append(
-                f"pins/stacks/{resolved.stack.name}.yaml {what}/digest: not known yet; `up` refuses until it is"
+                f"pins/stacks/{resolved.stack.name}.yaml {what}/digest: not known, `up` refuses until it is; {build}"
+                + (f", or {others}" if others else "")
             )
     return tuple(found)

@@ -41,7 +41,10 @@ def size_people_build(weights_bytes: float, machine: Machine) -> tuple[int, str]
 
 
 def legal_counts(shape: Architecture, *, expert_parallel: bool, most: int) -> tuple[int, ...]:
-    """Tensor-parallel widths up to ``most`` that divide the heads and, with expert parallel, the experts."""
+    """Tensor-parallel widths up to ``most`` that divide the heads and, with expert parallel, the experts.
+
+    What is not known divides: a card without heads allows every width, and its answers say that heads are not known.
+    """
     return tuple(
         width
         for width in range(1, most + 1)

@@ -52,7 +52,8 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The smallest cluster by weights alone under one budget per node; ``legal`` also divides heads (and experts)."""
+    """The smallest cluster by weights alone under one budget per node; ``legal`` also divides heads (and experts);
+    None when no count up to 24 does, or when the number of heads is not known."""
 
     name: str
     bytes_per_node: float
@@ -75,7 +76,8 @@ def budgets(
         ("weights that owners report working", float(machine.weights_rule_bytes)),
     ):
         least = smallest(size[0], per_node)
-        found.append(Budget(name, per_node, least, next((count for count in counts if count >= least), None)))
+        legal = next((count for count in counts if count >= least), None)
+        found.append(Budget(name, per_node, least, legal if model.architecture.heads else None))
     return tuple(found)
 
 

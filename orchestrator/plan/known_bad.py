@@ -11,6 +11,9 @@ from orchestrator.spec.pins import KnownBad, KnownBadTable, Stack
 
 Key = tuple[tuple[int, int, str], ...]
 
+# What is true of every Spark before anybody has asked one.
+GB10 = {"arch": "aarch64", "accelerator": "gb10"}
+
 _HOLDS: dict[str, Callable[[Key, Key], bool]] = {
     "<": operator.lt,
     "<=": operator.le,

@@ -16,13 +16,13 @@ from orchestrator.spec.model import Kv, KvMeasured, KvRows
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How a model lies on its ranks; one rank a node. ``stack`` is whose measurements count first."""
+    """How a model lies on its ranks; one rank a node. Measurements with one of ``stacks`` count first."""
 
     tensor: int
     pipeline: int = 1
     decode_context: int = 1
     expert_parallel: bool = False
-    stack: str = ""
+    stacks: tuple[str, ...] = ()
 
     @property
     def nodes(self) -> int:
@@ -48,7 +48,10 @@ class Cache:
 
 
 def cache(kv: Kv, dtype: str | None, split: Split) -> Cache:
-    """``dtype`` as on ``--kv-cache-dtype``; None is the first that the card names (what the model loads with)."""
+    """``dtype`` as on ``--kv-cache-dtype``; None is the first that the card names (what the model loads with).
+
+    A measurement under ``auto`` is of what the model loads with too.
+    """
     chosen = dtype or _first_dtype(kv)
     sizes = [row.bytes.get(chosen, row.bytes.get("any")) for row in kv.rows]
     unknown = kv.unknown or ""
@@ -59,7 +62,7 @@ def cache(kv: Kv, dtype: str | None, split: Split) -> Cache:
     elif kv.rows:
         known = sorted({name for row in kv.rows for name in row.bytes} - {"any"})
         unknown = f"the card has no row size for cache dtype {chosen}; it knows {', '.join(known)}"
-    measured = _measured(kv, chosen, split)
+    measured = _measured(kv, {chosen} if dtype else {chosen, "auto"}, split)
     state = sum(each.layers * each.bytes / (split.tensor if each.divided else 1) for each in kv.state)
     return Cache(chosen, rule, measured, state / split.pipeline, "" if measured or rule else unknown)
 
@@ -77,10 +80,10 @@ def _per_token(row: KvRows, row_bytes: float, split: Split) -> float:
     return row.layers * one_layer
 
 
-def _measured(kv: Kv, dtype: str, split: Split) -> KvMeasured | None:
+def _measured(kv: Kv, dtypes: set[str], split: Split) -> KvMeasured | None:
     """Of the same dtype and decode-context split; of the same stack if there is one, else the least favourable."""
     fitting = [
-        each for each in kv.measured if each.dtype == dtype and each.decode_context_parallel == split.decode_context
+        each for each in kv.measured if each.dtype in dtypes and each.decode_context_parallel == split.decode_context
     ]
-    own = [each for each in fitting if each.stack is not None and each.stack == split.stack]
+    own = [each for each in fitting if each.stack in split.stacks]
     return max(own or fitting, key=lambda each: each.bytes_per_token, default=None)

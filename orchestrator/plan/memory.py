@@ -60,7 +60,7 @@ def needed_bytes(load: Load, model: Model, machine: Machine) -> float:
 def _pick(found: tuple[Measured, ...], load: Load) -> Measured | None:
     """Of the same stack if there is one, else the largest; a figure for another node count does not count."""
     fitting = [each for each in found if each.nodes in (None, load.split.nodes)]
-    own = [each for each in fitting if each.stack is not None and each.stack == load.split.stack]
+    own = [each for each in fitting if each.stack in load.split.stacks]
     return max(own or fitting, key=lambda each: each.bytes, default=None)
 
 
@@ -70,9 +70,9 @@ def _weights_term(model: Model, load: Load, size: tuple[float, Basis] | None) ->
     share, nodes = size[0] / load.split.nodes, load.split.nodes
     on_disk = f", {model.tables.what} on disk" if load.tables_on_disk and model.tables else ""
     arithmetic = f"{size[0] / 1e9:,.3f} GB / {nodes}{on_disk}"
-    loaded = None if load.tables_on_disk else _pick(model.loaded, load)
+    loaded = _pick(tuple(each for each in model.loaded if each.tables_on_disk == load.tables_on_disk), load)
     if loaded is not None and loaded.bytes > share:
-        says = f"loaded as reported ({loaded.source}); by arithmetic {arithmetic} = {share / 1e9:.3f} GB"
+        says = f"{loaded.source}; by arithmetic {arithmetic} = {share / 1e9:.3f} GB"
         return Term("weights", loaded.bytes, "reported", says)
     return Term("weights", share, size[1], arithmetic)
 

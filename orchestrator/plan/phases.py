@@ -7,7 +7,7 @@ wants them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from orchestrator.plan import runtime
@@ -46,13 +46,13 @@ def up(plan: LaunchPlan, before: Before, baggage: Baggage) -> tuple[Phase, ...]:
             Phase("Bring the model to the nodes", _models(plan, baggage)),
             Phase("Write the agent, the rank files and the keys", _files(plan, baggage), _forget(plan)),
             *(Phase(f"Remove leftover generation {each.generation}", _remove(each)) for each in before.leftovers),
-            Phase(f"Stop generation {old.generation}", _stop(old), _start_again(old)) if old else None,
-            Phase(f"Start generation {plan.generation}", _start(plan), _remove(plan)),
+            *(_hand_over(old, plan) if old else ()),
+            Phase(f"Start generation {plan.generation}", _start(plan, old), _remove(plan)),
             Phase("Wait until every gate of every rank is open", _ready(plan)),
             Phase("Open the gateway", _open(plan)),
             *(Phase(f"Forget generation {each.generation}", (*_remove(each), *_forget(each))) for each in before.all),
         )
-        if phase is not None and phase.actions
+        if phase.actions
     )
 
 
@@ -115,9 +115,22 @@ def _files(plan: LaunchPlan, baggage: Baggage) -> tuple[Action, ...]:
     return tuple(found)
 
 
-def _start(plan: LaunchPlan) -> tuple[Action, ...]:
+def _hand_over(old: LaunchPlan, new: LaunchPlan) -> tuple[Phase, Phase]:
+    """The old gateway stays while its ranks end, then the new one takes its port: clients see 503, no closed door."""
+    ranks = tuple(rank.unit for rank in old.ranks)
+    gateways = (old.gateway.unit, new.gateway.unit)
+    stop, start = _each(old, gateways[:1], runtime.stop, "stop"), _each(new, gateways[1:], runtime.start, "start")
+    undo = (*_each(new, gateways[1:], runtime.remove, "remove"), *_start_again(old, gateways[:1]))
+    return (
+        Phase(f"Stop generation {old.generation}", _each(old, ranks, runtime.stop, "stop"), _start_again(old, ranks)),
+        Phase(f"Hand the gateway to generation {new.generation}", (*stop, *start), undo),
+    )
+
+
+def _start(plan: LaunchPlan, old: LaunchPlan | None) -> tuple[Action, ...]:
     """Agents wait for one another, so no order is needed; the gateway is closed until the prober opens it."""
-    return tuple(_run(plan, unit, runtime.start(plan, unit), f"start {unit.name}") for unit in plan.units)
+    units = plan.units if old is None else tuple(rank.unit for rank in plan.ranks)
+    return _each(plan, units, runtime.start, "start")
 
 
 def _ready(plan: LaunchPlan) -> tuple[Action, ...]:
@@ -135,20 +148,15 @@ def _open(plan: LaunchPlan) -> tuple[Action, ...]:
     return (Await(gateway.node, argv, "gateway", f"gateway at {gateway.endpoint}", deadline_s=30.0, every_s=0.3),)
 
 
-def _stop(plan: LaunchPlan) -> tuple[Action, ...]:
-    units = (plan.gateway.unit, *(rank.unit for rank in plan.ranks))
-    return tuple(_run(plan, unit, runtime.stop(plan, unit), f"stop {unit.name}") for unit in units)
-
-
-def _start_again(plan: LaunchPlan) -> tuple[Action, ...]:
+def _start_again(plan: LaunchPlan, units: tuple[Unit, ...]) -> tuple[Action, ...]:
     """An interrupted stop may still be under way, and what is stopping cannot be started: so it is stopped first."""
-    again = tuple(_run(plan, unit, runtime.start_again(plan, unit), f"start {unit.name} again") for unit in plan.units)
-    return (*_stop(plan), *again)
+    again = tuple(_run(plan, unit, runtime.start_again(plan, unit), f"start {unit.name} again") for unit in units)
+    return (*_each(plan, units, runtime.stop, "stop"), *again)
 
 
 def _remove(plan: LaunchPlan) -> tuple[Action, ...]:
     units = (plan.gateway.unit, *(rank.unit for rank in plan.ranks))
-    return tuple(_run(plan, unit, runtime.remove(plan, unit), f"remove {unit.name}") for unit in units)
+    return _each(plan, units, runtime.remove, "remove")
 
 
 def _forget(plan: LaunchPlan) -> tuple[Action, ...]:
@@ -167,6 +175,12 @@ def _forget_all_but_plan(plan: LaunchPlan) -> tuple[Action, ...]:
         Run(node, ("sh", "-c", script, "forget", plan.state[node], str(plan.generation)), "remove files, keep the plan")
         for node in dict.fromkeys((*plan.nodes, plan.gateway.node))
     )
+
+
+def _each(
+    plan: LaunchPlan, units: tuple[Unit, ...], how: Callable[[LaunchPlan, Unit], tuple[str, ...]], word: str
+) -> tuple[Action, ...]:
+    return tuple(_run(plan, unit, how(plan, unit), f"{word} {unit.name}") for unit in units)
 
 
 def _run(plan: LaunchPlan, unit: Unit, argv: tuple[str, ...], says: str) -> Run:

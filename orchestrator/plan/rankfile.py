@@ -165,7 +165,8 @@ class RankStatus:
 
     ``agent_id`` is new with every agent process: a peer that comes back with another one has lost its attempt.
     ``doing`` is the step at hand and what it last saw. ``last_fatal`` is the first fatal line of the last failed
-    attempt's log. ``ready`` is true only on rank 0, and only while every gate of every rank is open.
+    attempt's log. ``ready`` is true only on rank 0, and only while every gate of every rank is open. A rank above 0 has
+    no readiness of its own: ``ready`` is false here and null in JSON, for it does not say that something is missing.
     """
 
     deployment: str
@@ -187,7 +188,8 @@ class RankStatus:
     schema: int = SCHEMA
 
     def to_json(self) -> str:
-        return json.dumps(self, default=plain, sort_keys=True, ensure_ascii=False)
+        value = {**plain(self), "ready": self.ready if self.rank == 0 else None}
+        return json.dumps(value, default=plain, sort_keys=True, ensure_ascii=False)
 
     @staticmethod
     def from_json(text: str) -> RankStatus:
@@ -195,6 +197,7 @@ class RankStatus:
         try:
             raw: dict[str, Any] = json.loads(text)
             raw["gates"] = tuple(Gate(**gate) for gate in raw["gates"])
+            raw["ready"] = bool(raw["ready"])
             raw["history"] = tuple(Ended(**ended) for ended in raw["history"])
             return RankStatus(**raw)
         except (KeyError, TypeError, AttributeError) as error:

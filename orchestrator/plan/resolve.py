@@ -95,7 +95,7 @@ def _other_counts(wish: Wish, model: Model, cluster: Cluster) -> str:
 def _count_problems(wish: Wish, model: Model, cluster: Cluster, count: int) -> list[str]:
     profile = wish.profile
     if not profile.nodes.min <= count <= profile.nodes.max:
-        legal = " or ".join(map(str, legal_counts(profile, model))) or "a count that divides the model (none does)"
+        legal = _either(legal_counts(profile, model)) or "a count that divides the model (none does)"
         return [f"--nodes: should be {legal} for profile {profile.name}, found {count}"]
     if count > len(cluster.nodes):
         names = ", ".join(node.name for node in cluster.nodes)
@@ -108,6 +108,11 @@ def _count_problems(wish: Wish, model: Model, cluster: Cluster, count: int) -> l
             f"for {', '.join(wrong)}; this profile is made for other machines than these"
         ]
     return []
+
+
+def _either(counts: tuple[int, ...]) -> str:
+    *most, last = map(str, counts or ("",))
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 def _split_problems(profile: Profile, model: Model, count: int) -> list[str]:

@@ -100,17 +100,21 @@ def _ray(resolved: Resolved, seats: tuple[Seat, ...], rank: int) -> tuple[Step, 
         join = (*start, f"--address={head.address}:{port}", *common)
         return (
             Step("ray-port", "tcp", host=head.address, port=port, deadline_s=deadline_s),
-            _until("ray-head", (*look, "--expect", head.address, "--or-more"), deadline_s),
+            _until("ray-head", (*look, "--expect", _named(head), "--or-more"), deadline_s),
             Step("ray", "daemon", argv=join, children=("raylet",)),
         )
     lead = (*start, "--head", f"--port={port}", f"--ray-client-server-port={resolved.profile.ports.ray_client}")
-    expect = ",".join(each.address for each in seats)
+    expect = ",".join(map(_named, seats))
     return (
         Step("ray", "daemon", argv=(*lead, "--include-dashboard=false", *common), children=("raylet", "gcs_server")),
         Step("ray-port", "tcp", host=seat.address, port=port, deadline_s=deadline_s),
         _until("ray-nodes", (*look, "--expect", expect), deadline_s),
         _engine(resolved, seat, ()),
     )
+
+
+def _named(seat: Seat) -> str:
+    return f"{seat.node.name}={seat.address}"
 
 
 def _until(name: str, argv: tuple[str, ...], deadline_s: float) -> Step:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.plan.ceilings import legal_counts
-from orchestrator.plan.kv import Cache
+from orchestrator.plan.kv import Cache, cache
 from orchestrator.plan.memory import Load, needed_bytes, terms, weights
 from orchestrator.spec.machine import Machine
 from orchestrator.spec.model import Build, Model
@@ -21,7 +21,7 @@ def changes(load: Load, model: Model, machine: Machine, total_bytes: float) -> t
     counts = legal_counts(model.architecture, expert_parallel=load.split.expert_parallel, most=MOST_NODES)
     for count in (each for each in counts if each > load.split.nodes):
         wider = replace(load, split=replace(load.split, tensor=count, pipeline=1))
-        if needed_bytes(wider, model, machine) <= machine.utilization * total_bytes:
+        if needed_bytes(wider, model, machine) <= machine.most_utilization * total_bytes:
             return (*found, f"--nodes {count}")
     smaller = [f"{build.name} ({build.weights_gb:g} GB)" for build in _smaller_builds(model)]
     return (*found, *([f"a smaller build: {', '.join(smaller[:3])}"] if smaller else []))
@@ -48,11 +48,12 @@ def _longest(room_bytes: float, kept: Cache, sequences: int) -> int:
 
 def _smaller_rows(load: Load, model: Model, machine: Machine, total_bytes: float) -> list[str]:
     """Another cache dtype of the card, or its rows divided by decode-context parallel."""
-    given, now = load.utilization * total_bytes, terms(load, model, machine)[1].dtype
-    others = sorted({name for row in model.kv.rows for name in row.bytes} - {"any", now})
+    given, now = load.utilization * total_bytes, terms(load, model, machine)[1]
+    others = sorted({name for row in model.kv.rows for name in row.bytes} - {"any", now.dtype})
     found = []
     for dtype in others:
-        if needed_bytes(replace(load, dtype=dtype), model, machine) <= given:
+        smaller = (cache(model.kv, dtype, load.split).rule or 0) < (now.rule or 0)
+        if smaller and needed_bytes(replace(load, dtype=dtype), model, machine) <= given:
             found.append(f"cache dtype {dtype}")
             break
     tensor = load.split.tensor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,15 @@ PROBE_S = 30.0
 
 WHOLE_S = 25.0
 """How long an action that is to be let finish may go on after it was told to end."""
+
+FIRST_WORD_S = 2.0
+"""An action that goes on so long is told of, for nothing has been yet."""
+
+WORD_EVERY_S = 10.0
+"""And then at least so often, until it ends: silence looks like a hang."""
+
+_COUNTED = re.compile(r"\d+(?:\.\d+)? s\b")
+"""Seconds in what a wait sees: that they went on is no news."""
 
 TURN_S = 0.05
 CANCEL_EVERY_S = 0.2
@@ -76,6 +86,15 @@ class Trouble:
     remedy: str = ""
 
 
+@dataclass(slots=True)
+class _UnderWay:
+    """What was last seen of the action that a node is at, when it began and was last told of (monotonic seconds)."""
+
+    says: str
+    began: float
+    told: float
+
+
 Tell = Callable[[EventKind, str, str], None]
 """Kind, node, words."""
 
@@ -86,6 +105,8 @@ class Crew:
     def __init__(self, hands: Hands, tell: Tell, keep_going: bool = False) -> None:
         self._hands, self._tell, self._keep_going = hands, tell, keep_going
         self._halt, self._abort = threading.Event(), threading.Event()
+        self._under_way: dict[str, _UnderWay] = {}
+        self._telling = threading.Lock()
         self._troubles: list[Trouble] = []
         self._whole: set[str] = set()
         self._whole_end = float("inf")
@@ -102,6 +123,7 @@ class Crew:
         while running := [node for node, thread in threads.items() if thread.is_alive()]:
             threads[running[0]].join(CANCEL_EVERY_S if self._abort.is_set() else TURN_S)
             now = time.monotonic()
+            self._remind(now)
             if self._troubles and not self._keep_going:
                 self._halt.set()
                 grace_end = min(grace_end, now + GRACE_S)
@@ -129,9 +151,8 @@ class Crew:
         for action in actions:
             if self._halt.is_set():
                 return
-            self._tell("action-started", action.node, action.says)
             try:
-                done = self._do(action)
+                done = self._told(action)
             except NodeError as problem:
                 ended = self._trouble(action, f"{action.says}: {problem.what}", problem.remedy)
             except Exception as problem:  # a defect of ours must not skip the undo
@@ -141,6 +162,25 @@ class Crew:
                 continue
             if ended:
                 return
+
+    def _told(self, action: Action) -> str:
+        """Do it, and have it told of while it goes on."""
+        self._tell("action-started", action.node, action.says)
+        now = time.monotonic()
+        with self._telling:
+            self._under_way[action.node] = _UnderWay(action.says, now, now)
+        try:
+            return self._do(action)
+        finally:
+            with self._telling:
+                del self._under_way[action.node]
+
+    def _remind(self, now: float) -> None:
+        with self._telling:
+            for node, at in self._under_way.items():
+                if now - at.told >= (FIRST_WORD_S if at.told == at.began else WORD_EVERY_S):
+                    at.told = now
+                    self._tell("action-progress", node, f"{at.says} ({now - at.began:.0f} s so far)")
 
     def _trouble(self, action: Action, says: str, remedy: str = "") -> bool:
         """True when this node's other actions are not to begin."""
@@ -174,23 +214,32 @@ class Crew:
             self._whole.discard(action.node)
 
     def _progress(self, action: Action) -> Callable[[str], None]:
-        return lambda says: self._tell("action-progress", action.node, says)
+        """Takes what was seen of an action; tells it at once where it is more than that seconds went by."""
+
+        def progress(says: str) -> None:
+            with self._telling:
+                at = self._under_way[action.node]
+                news = at.told == at.began or _COUNTED.sub("", says) != _COUNTED.sub("", at.says)
+                at.says = says
+                if news:
+                    at.told = time.monotonic()
+                    self._tell("action-progress", action.node, says)
+
+        return progress
 
     def _await(self, action: Await, transport: Transport) -> None:
         """Raises ``DeadlineExceeded`` with what was seen last, or ``CommandFailed`` when the judge gave up."""
-        judge, saw = self._hands.judges[action.judge], ""
+        judge, progress = self._hands.judges[action.judge], self._progress(action)
         end = time.monotonic() + action.deadline_s
         while True:
             verdict = _look(action, transport, judge, end - time.monotonic())
-            if verdict.saw != saw:
-                saw = verdict.saw
-                self._tell("action-progress", action.node, saw)
+            progress(verdict.saw)
             if verdict.failed:
-                raise CommandFailed(action.node, saw)
+                raise CommandFailed(action.node, verdict.saw)
             if verdict.done:
                 return
             if time.monotonic() + action.every_s > end:
-                raise DeadlineExceeded(action.node, f"not so after {action.deadline_s:g} s; last seen: {saw}")
+                raise DeadlineExceeded(action.node, f"not so after {action.deadline_s:g} s; last seen: {verdict.saw}")
             if self._abort.wait(action.every_s):
                 raise cancelled(action.node, "waiting")
 

@@ -136,10 +136,13 @@ class _Execution:
         return [UndoFailure(trouble.node, phase.title, trouble.says) for trouble in troubles]
 
     def _quietly(self, phase: Phase) -> Callable[[EventKind, str, str], None]:
-        """The steps of an undo are not told one by one: to a reader of events they would look like new work."""
+        """The steps of an undo are not told one by one: to a reader of events they would look like new work.
+
+        Only what takes long is: that is for who watches, and never recorded.
+        """
 
         def tell(kind: EventKind, node: str, says: str) -> None:
-            if kind == "note":
+            if kind in ("note", "action-progress"):
                 self._tell(kind, phase.title, node, says)
 
         return tell

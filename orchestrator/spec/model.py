@@ -113,6 +113,7 @@ class Measured(Spec):
 
     bytes: Count
     nodes: Count | None = None
+    tables_on_disk: bool = False
     stack: Name | None = None
     source: str
 

@@ -31,10 +31,14 @@ class Image(Spec):
 
 
 class Stack(Spec):
-    """One file of ``pins/stacks/``. ``versions`` are distributions that every rank must really have loaded."""
+    """One file of ``pins/stacks/``. ``versions`` are distributions that every rank must really have loaded.
+
+    ``base`` is the stack whose image this one adds to: what was measured with the base holds here too.
+    """
 
     name: Name
     about: str
+    base: Name | None = None
     image: Image | None = None
     gateway: Image | None = None
     has: tuple[Literal["ray", "vllm"], ...] = ("vllm",)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from orchestrator.facts.node import NodeFacts
-from orchestrator.plan import ceilings
+from orchestrator.plan import ceilings, known_bad
 from orchestrator.plan import fit as fitting
 from orchestrator.plan.ceilings import legal_counts, nearest
 from orchestrator.plan.fit import Budget, Fit
@@ -17,6 +17,7 @@ from orchestrator.plan.smallest_change import MOST_NODES
 from orchestrator.run.catalog import Catalog
 from orchestrator.spec.machine import Machine
 from orchestrator.spec.model import Model
+from orchestrator.spec.pins import KnownBad, Stack
 from orchestrator.spec.problems import SpecError
 from orchestrator.spec.profile import Profile
 from orchestrator.verbs import world
@@ -40,7 +41,10 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``fit`` is for one node count, None when no count can be named; ``others`` are the other legal counts."""
+    """``fit`` is for one node count, None when no count can be named; ``others`` are the other legal counts.
+
+    ``known_bad`` are combinations that the profile's own stack meets by the versions that it states.
+    """
 
     model: Model
     profile: Profile | None
@@ -49,6 +53,7 @@ class Answer:
     budgets: tuple[Budget, ...]
     fit: Fit | None
     others: tuple[Fit, ...]
+    known_bad: tuple[KnownBad, ...] = ()
 
     @property
     def code(self) -> int:
@@ -77,8 +82,9 @@ class Answer:
 
 def fit(catalog: Catalog, question: Question) -> Answer:
     """Raises ``UsageError`` for a name that is neither profile nor model, and ``VerbError`` for a silent node."""
-    profile, model, machine = _read(catalog, question.name)
-    load = _load(profile, model, question, machine)
+    read = _read(catalog, question.name)
+    profile, stack, model, machine = read
+    load = _load(read, question)
     total = _smallest_memory(catalog) if question.ask else machine.memory_total_bytes
     budgets = fitting.budgets(
         model, machine, expert_parallel=load.split.expert_parallel, tables_on_disk=load.tables_on_disk
@@ -91,7 +97,8 @@ def fit(catalog: Catalog, question: Question) -> Answer:
     }
     chosen = None if wanted is None else answers.get(wanted) or _illegal(model, _on(load, wanted), machine, total)
     others = tuple(each for count, each in answers.items() if count != wanted and count in {1, *machine.steps})
-    return Answer(model, profile, machine, total, budgets, chosen, others)
+    met = known_bad.met(catalog.known_bad(), known_bad.of_stack(stack), known_bad.GB10) if stack else ()
+    return Answer(model, profile, machine, total, budgets, chosen, others, met)
 
 
 def refuse_impossible(catalog: Catalog, resolved: Resolved, facts: Mapping[str, NodeFacts]) -> None:
@@ -100,7 +107,7 @@ def refuse_impossible(catalog: Catalog, resolved: Resolved, facts: Mapping[str, 
     if profile.accelerator != MACHINE:
         return
     machine = catalog.machine(MACHINE)
-    load = of_profile(profile, model, machine, resolved.stack.name)
+    load = of_profile(profile, model, machine, resolved.stack)
     seen = [node.memory_total_bytes for node in facts.values() if node.memory_total_bytes]
     answer = fitting.fit(model, _on(load, len(resolved.nodes)), machine, min(seen, default=None))
     if answer.impossible:
@@ -111,7 +118,7 @@ def refuse_impossible(catalog: Catalog, resolved: Resolved, facts: Mapping[str, 
         )
 
 
-def of_profile(profile: Profile, model: Model, machine: Machine, stack: str) -> Load:
+def of_profile(profile: Profile, model: Model, machine: Machine, stack: Stack) -> Load:
     """What the profile has every node hold, for one sequence of its full context."""
     engine = profile.engine
     split = Split(
@@ -119,7 +126,7 @@ def of_profile(profile: Profile, model: Model, machine: Machine, stack: str) -> 
         pipeline=engine.pipeline,
         decode_context=engine.decode_context_parallel,
         expert_parallel=engine.expert_parallel,
-        stack=stack,
+        stacks=(stack.name, stack.base) if stack.base else (stack.name,),
     )
     return Load(
         split=split,
@@ -132,7 +139,10 @@ def of_profile(profile: Profile, model: Model, machine: Machine, stack: str) -> 
     )
 
 
-def _read(catalog: Catalog, name: str) -> tuple[Profile | None, Model, Machine]:
+_Read = tuple[Profile | None, Stack | None, Model, Machine]
+
+
+def _read(catalog: Catalog, name: str) -> _Read:
     try:
         profile = catalog.profile(name) if name in catalog.names("profile") else None
         if profile is not None and profile.accelerator != MACHINE:
@@ -146,14 +156,16 @@ def _read(catalog: Catalog, name: str) -> tuple[Profile | None, Model, Machine]:
                 remedy=f"there is {', '.join(sorted({*catalog.names('profile'), *catalog.names('model')}))}",
             )
         model = catalog.model(profile.model if profile else name)
-        return profile, model, catalog.machine(MACHINE)
+        stack = catalog.stack(profile.stack[profile.executor]) if profile else None
+        return profile, stack, model, catalog.machine(MACHINE)
     except SpecError as error:
         raise UsageError(*(str(problem) for problem in error.problems)) from None
 
 
-def _load(profile: Profile | None, model: Model, question: Question, machine: Machine) -> Load:
-    if profile is not None:
-        load = of_profile(profile, model, machine, profile.stack[profile.executor])
+def _load(read: _Read, question: Question) -> Load:
+    profile, stack, model, machine = read
+    if profile is not None and stack is not None:
+        load = of_profile(profile, model, machine, stack)
     else:
         load = Load(Split(tensor=1), model.context_tokens, 1, None, machine.utilization)
     if question.context_tokens is not None:

@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.doctor.preflight import Finding, findings
 from orchestrator.facts.node import NodeFacts
+from orchestrator.plan import known_bad
 from orchestrator.plan.build import Operator, build
 from orchestrator.plan.diff import Change, changes, summary
 from orchestrator.plan.launch import LaunchPlan
+from orchestrator.plan.resolve import Resolved
 from orchestrator.run import agentzip
 from orchestrator.run.catalog import Catalog
 from orchestrator.run.transport import NodeError
+from orchestrator.spec.pins import KnownBad
 from orchestrator.verbs import names, world
 from orchestrator.verbs.fit import refuse_impossible
 from orchestrator.verbs.running import Running, running
@@ -22,12 +26,17 @@ from orchestrator.verbs.world import Ask, Chosen
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan and what it was compared with. ``now`` is None when nothing was asked; ``silent`` nodes did not answer."""
+    """A plan and what it was compared with. ``now`` is None when nothing was asked; ``silent`` nodes did not answer.
+
+    ``known_bad`` are combinations that the pinned stack meets; ``obstacles`` are what ``up`` would refuse for.
+    """
 
     plan: LaunchPlan
     chosen: Chosen
     now: Running | None
     silent: Mapping[str, NodeError]
+    known_bad: tuple[KnownBad, ...] = ()
+    obstacles: tuple[Finding, ...] = ()
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -50,12 +59,23 @@ def plan(catalog: Catalog, ask: Ask, *, offline: bool = False) -> Planned:
     if offline or chosen.example:
         refuse_impossible(catalog, resolved, {})
         own = {node.name: world.local_facts(node) for node in resolved.nodes if node.ssh is None}
-        return Planned(_built(chosen, own, 1), chosen, None, {})
+        return Planned(_built(chosen, own, 1), chosen, None, {}, _met(catalog, resolved))
     with sitting(world.seats(resolved.cluster, resolved.nodes)) as seats:
         answers = world.gather(seats, resolved.deployment)
     refuse_impossible(catalog, resolved, answers.facts)
     now = running(answers.facts, resolved.deployment)
-    return Planned(built(chosen, answers.facts, now), chosen, now, answers.silent)
+    found = built(chosen, answers.facts, now)
+    running_already = now.plan is not None and now.plan.digest == found.digest
+    whole = not answers.silent and not running_already
+    ours = (*((now.plan,) if now.plan else ()), *now.others)
+    obstacles = findings(found, answers.facts, ours) if whole else ()
+    return Planned(found, chosen, now, answers.silent, _met(catalog, resolved), obstacles)
+
+
+def _met(catalog: Catalog, resolved: Resolved) -> tuple[KnownBad, ...]:
+    if resolved.profile.accelerator != "gb10":
+        return ()
+    return known_bad.met(catalog.known_bad(), known_bad.of_stack(resolved.stack), known_bad.GB10)
 
 
 def built(chosen: Chosen, facts: Mapping[str, NodeFacts], now: Running) -> LaunchPlan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.facts.node import NodeFacts
 from orchestrator.plan.fold import DeploymentState, fold
@@ -52,6 +52,7 @@ STALE_S = 15.0
 
 def running(facts: Mapping[str, NodeFacts], deployment: str) -> Running:
     """Put the nodes' answers together. Nodes that did not answer are simply not in ``facts``."""
+    facts = {name: _own(node, deployment) for name, node in facts.items()}
     plan, *others = _by_life(facts) or [None]
     generation = plan.generation if plan else 0
     statuses = _statuses(facts, generation)
@@ -59,6 +60,11 @@ def running(facts: Mapping[str, NodeFacts], deployment: str) -> Running:
     recorded = fold(store.parse("\n".join(line for node in facts.values() for line in node.events)).events)
     differs = _differences(plan, facts, statuses) if plan else ()
     return Running(plan, tuple(each for each in others if each), statuses, differs, newest, recorded)
+
+
+def _own(node: NodeFacts, deployment: str) -> NodeFacts:
+    """A node shows the units of every deployment, and generations of two deployments have the same numbers."""
+    return replace(node, units=tuple(unit for unit in node.units if unit.deployment == deployment))
 
 
 def _by_life(facts: Mapping[str, NodeFacts]) -> list[LaunchPlan | None]:

@@ -177,12 +177,21 @@ def finish(stage: Stage, plan: LaunchPlan, todo: tuple[Phase, ...], before: Runn
     evidence = Evidence(plan, stage.seats)
     hands = Hands(stage.seats, bits, ALL, sink, plan.generation, on_failure=lambda: kept.extend(evidence.keep()))
     outcome = execute(todo, hands, stage.cancel)
+    if outcome.ok:
+        events.append(Event("generation-ready", time.time(), generation=plan.generation))
     unless_told_already = contextlib.nullcontext() if outcome.ok else contextlib.suppress(NodeError)
     if outcome.ok or before.plan is not None:
         log = StatePaths(plan.state[plan.head].partition("/.local/")[0], plan.deployment).events
         with unless_told_already:
             append(stage.seats[plan.head], log, [event for event in events if event.kind != "action-progress"])
-    raise_unless_ok(outcome, tuple(kept))
+    raise_unless_ok(outcome, (*_comes_back(before, events), *kept))
+
+
+def _comes_back(before: Running, events: list[Event]) -> tuple[str, ...]:
+    """Undone is not yet serving: a generation that was stopped was started again and needs its time."""
+    if before.plan is None or not any(event.phase.startswith("Stop generation") for event in events):
+        return ()
+    return (f"generation {before.plan.generation} is starting again and serves when its gates open: sparkctl status",)
 
 
 def raise_unless_ok(outcome: Outcome, kept: tuple[str, ...] = ()) -> None:
@@ -192,5 +201,5 @@ def raise_unless_ok(outcome: Outcome, kept: tuple[str, ...] = ()) -> None:
     left = tuple(f"could not be undone: {failure}" for failure in outcome.undo_failures)
     if outcome.kind == "interrupted":
         said = "interrupted; what was begun is undone" if not left else "interrupted; not everything could be undone"
-        raise InterruptedVerbError(said, *left)
+        raise InterruptedVerbError(said, *left, *kept)
     raise VerbError(f"{outcome.node}: {outcome.says} ({outcome.phase})", *left, *kept, remedy=outcome.remedy)

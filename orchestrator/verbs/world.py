@@ -208,7 +208,10 @@ def _with_python(facts: NodeFacts, transport: Transport) -> NodeFacts:
 
     if not isinstance(transport, LocalTransport):
         return facts
-    return replace(facts, python=sys.executable, haproxy=haproxy())
+    beside = Path(sys.executable).parent
+    found = {name for name in ("ray", "vllm") if os.access(beside / name, os.X_OK)}
+    found |= {"haproxy"} if os.access(haproxy(), os.X_OK) else set()
+    return replace(facts, python=sys.executable, haproxy=haproxy(), programs=frozenset(found))
 
 
 def haproxy() -> str:

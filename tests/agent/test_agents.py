@@ -65,7 +65,7 @@ def test_the_gang_lives_and_dies_together(gang_of: Make) -> None:
     assert not before.keys() & second.keys()
     assert len(status.history) == 1
     assert status.history[0].was_ready
-    assert "rank 1 (node-1): failed: step node was killed by SIGKILL" in status.history[0].reason
+    assert "rank 1 (node-1): step node was killed by SIGKILL" in status.history[0].reason
 
     for rank, attempt in ((1, 3), (0, 4)):
         before = gang.daemons(0) | gang.daemons(1)

@@ -63,37 +63,44 @@ def test_an_unusable_rank_file_is_said(archive: Path, tmp_path: Path, content: s
 
 
 def test_ray_nodes_says_when_nothing_listens(archive: Path) -> None:
-    address = f"127.0.0.1:{free_port()}"
-    ran = bare(archive, "ray-nodes", "--address", address, "--expect", "10.0.0.1,10.0.0.2", "--gpus-each", "1")
-    assert (ran.returncode, ran.stdout) == (1, f"waiting for Ray at {address}: Connection refused\n")
+    port = free_port()
+    for expect, where in (
+        ("a=127.0.0.1,b=10.0.0.2", f"port {port} of a"),
+        ("b=10.0.0.2", f"127.0.0.1:{port}"),
+    ):
+        ran = bare(archive, "ray-nodes", "--address", f"127.0.0.1:{port}", "--expect", expect, "--gpus-each", "1")
+        assert (ran.returncode, ran.stdout) == (1, f"waiting for Ray at {where}: Connection refused\n")
+
+
+NODES = {"10.0.0.1": "a", "10.0.0.2": "b"}
 
 
 @pytest.mark.parametrize(
     ("seen", "line"),
     [
         ({"10.0.0.1": 1.0, "10.0.0.2": 1.0}, ""),
-        ({"10.0.0.1": 1.0}, "waiting for 10.0.0.2: not joined; seen 10.0.0.1 (1 GPU)"),
-        ({}, "waiting for 10.0.0.1: not joined, 10.0.0.2: not joined; seen none of them"),
+        ({"10.0.0.1": 1.0}, "waiting for b to join Ray; joined: a"),
+        ({}, "waiting for a to join Ray, b to join Ray; joined: none of them"),
         (
             {"10.0.0.1": 1.0, "10.0.0.9": 1.0},
-            "waiting for 10.0.0.2: not joined; seen 10.0.0.1 (1 GPU); unexpected 10.0.0.9",
+            "waiting for b to join Ray; joined: a; unexpected: 10.0.0.9",
         ),
         (
             {"10.0.0.1": 1.0, "10.0.0.2": 1.0, "10.0.0.9": 1.0},
-            "waiting for unexpected nodes to leave; seen 10.0.0.1 (1 GPU), 10.0.0.2 (1 GPU); unexpected 10.0.0.9",
+            "waiting for unexpected nodes to leave; joined: a, b; unexpected: 10.0.0.9",
         ),
         (
             {"10.0.0.1": 1.0, "10.0.0.2": 2.0},
-            "waiting for 10.0.0.2: has 2 GPU, should have 1; seen 10.0.0.1 (1 GPU), 10.0.0.2 (2 GPU)",
+            "waiting for b to have 1 GPU (it has 2); joined: a, b",
         ),
     ],
 )
 def test_exactly_the_planned_nodes(seen: dict[str, float], line: str) -> None:
-    assert missing(("10.0.0.1", "10.0.0.2"), 1.0, seen) == line
+    assert missing(NODES, 1.0, seen) == line
 
 
 def test_more_nodes_only_where_they_may_be() -> None:
     seen = {"10.0.0.1": 1.0, "10.0.0.2": 1.0}
-    assert missing(("10.0.0.1",), 1.0, seen).endswith("unexpected 10.0.0.2")
-    assert missing(("10.0.0.1",), 1.0, seen, or_more=True) == ""
-    assert missing(("10.0.0.3",), 1.0, seen, or_more=True) == "waiting for 10.0.0.3: not joined; seen none of them"
+    assert missing({"10.0.0.1": "a"}, 1.0, seen).endswith("unexpected: 10.0.0.2")
+    assert missing({"10.0.0.1": "a"}, 1.0, seen, or_more=True) == ""
+    assert missing({"10.0.0.3": "c"}, 1.0, seen, or_more=True) == "waiting for c to join Ray; joined: none of them"

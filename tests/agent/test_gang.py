@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.agent.gang import decide, peers_missing
+from orchestrator.agent.gang import decide, outlook, peers_missing
 from orchestrator.agent.memory import Gang, backoff_s, recall, remember
 from orchestrator.agent.views import Command, Kill, Own, PeerView, Seen, Start, Verdict
 from orchestrator.plan.rankfile import Ended, RankStatus
@@ -34,12 +34,12 @@ LEADER_FAULTS = {
     "worker process or raylet died on a peer": (
         RUNNING,
         seen_by(0, heard(status_of(1, "failed", 3, doing="step ray was killed by SIGKILL"))),
-        "rank 1 (b): failed: step ray was killed by SIGKILL",
+        "rank 1 (b): step ray was killed by SIGKILL",
     ),
     "a peer failed before it was seen to join": (
         STARTING,
         seen_by(0, heard(status_of(1, "failed", 3, doing="has no processes")), Own("steps")),
-        "rank 1 (b): failed: has no processes",
+        "rank 1 (b): has no processes",
     ),
     "a peer's agent was started anew": (
         RUNNING,
@@ -49,7 +49,7 @@ LEADER_FAULTS = {
     "a peer is being stopped": (
         RUNNING,
         seen_by(0, heard(status_of(1, "stopping", 3, doing="asked to stop"))),
-        "rank 1 (b): stopping: asked to stop",
+        "rank 1 (b): is ending attempt 3: asked to stop",
     ),
     "a long outage": (
         RUNNING,
@@ -59,7 +59,7 @@ LEADER_FAULTS = {
     "a peer did not join": (
         replace(STARTING, since=NOW - 601),
         seen_by(0, heard(status_of(1, "waiting", 2, doing="waiting for rank 0")), Own("steps")),
-        "rank 1 (b): did not join within 600 s; it is waiting in attempt 2: waiting for rank 0",
+        "rank 1 (b): did not join within 600 s; it waits to begin: waiting for rank 0",
     ),
     "hung": (
         RUNNING,
@@ -99,11 +99,11 @@ def test_rank_0_notes_who_joined_and_that_it_was_ready() -> None:
 
 
 HOLDS = {
-    "never heard": (heard(None, saw="connection refused"), "waiting for rank 1 (b) at 10.0.0.2: connection refused"),
-    "stale": (heard(PEER, ago_s=7, saw="timed out"), "waiting for rank 1 (b) at 10.0.0.2: timed out"),
+    "never heard": (heard(None, saw="connection refused"), "waiting for rank 1 (b): connection refused"),
+    "stale": (heard(PEER, ago_s=7, saw="timed out"), "waiting for rank 1 (b): timed out"),
     "not heard since the last attempt ended": (heard(status_of(1, "waiting", 3), ago_s=5.5), "its next answer"),
-    "still running the old attempt": (heard(PEER), "to have nothing running: running"),
-    "still killing": (heard(status_of(1, "failed", 3, processes={"raylet-5": 5})), "to have nothing running: failed"),
+    "still running the old attempt": (heard(PEER), "to end what it runs; it runs attempt 3"),
+    "still killing": (heard(status_of(1, "failed", 3, processes={"raylet-5": 5})), "runs; it failed in attempt 3"),
 }
 
 
@@ -157,6 +157,39 @@ def test_the_breaker(was_ready: bool, history: tuple[Ended, ...], state: str) ->
     assert after.history == (*history, Ended(3, "why", was_ready, 1_000_000.0))
 
 
+OUTLOOKS = {
+    "the first": (Gang("backoff", 1, NOW - 1, reason="why", history=(ended(1),)), "in 1 s (attempt 2 of 3)"),
+    "after one that was ready": (
+        Gang("backoff", 7, NOW, reason="why", history=(ended(7, was_ready=True),)),
+        "in 2 s (attempt 8, try 1 of 3)",
+    ),
+    "of a later generation": (
+        Gang("backoff", 9, NOW - 60, reason="why", history=(ended(8), ended(9))),
+        "in 0 s (attempt 10, try 3 of 3)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("gang", "goes_on"), OUTLOOKS.values(), ids=OUTLOOKS)
+def test_a_pause_says_the_cause_once_and_when_it_ends(gang: Gang, goes_on: str) -> None:
+    assert outlook(plan_of(0), gang, NOW, 1_000_000.0) == f"why; starts again by itself {goes_on}"
+    assert outlook(plan_of(0), replace(gang, state="waiting"), NOW, 1_000_000.0) == "why"
+
+
+def test_who_waits_for_another_rank_does_not_repeat_its_words() -> None:
+    cause = "rank 1 (b): step ray lost its raylet (pid 7)"
+    leader = status_of(0, "backoff", 1, doing=f"{cause}; starts again by itself in 2 s (attempt 2 of 3)")
+    follower, _ = decide(plan_of(1), replace(WAITING, attempt=1), seen_by(1, heard(leader), IDLE))
+    assert follower.reason == "waiting for rank 0 (a), which pauses after attempt 1"
+    missing = peers_missing(plan_of(0), 2, {1: heard(status_of(1, "waiting", 1, doing=follower.reason))}, NOW)
+    assert missing == "waiting for rank 1 (b), which waits to begin"
+    failed = heard(status_of(1, "failed", 1, doing="step ray lost its raylet (pid 7)"))
+    live = replace(RUNNING, attempt=1)
+    stopping, _ = decide(plan_of(0), live, seen_by(0, failed))
+    backoff, _ = decide(plan_of(0), stopping, seen_by(0, failed, IDLE))
+    assert (stopping.reason, backoff.reason) == (cause, cause)
+
+
 def test_broken_stays_broken() -> None:
     broken = replace(WAITING, state="broken")
     assert decide(plan_of(0), broken, seen_by(0, heard(status_of(1, "waiting", 3)), IDLE)) == (broken, None)
@@ -185,19 +218,19 @@ FOLLOWER_STOPS = {
         heard(status_of(0, "stopping", 3, doing="hung")),
         Own("up"),
         "stopping",
-        "stopping in",
+        "rank 0 (a) is ending attempt 3",
     ),
     "rank 0 is in the next attempt": (
         heard(status_of(0, "starting", 4)),
         Own("up"),
         "stopping",
-        "starting in attempt 4",
+        "rank 0 (a) is starting attempt 4",
     ),
     "rank 0's agent was started anew": (
         heard(status_of(0, "waiting", 3)),
         Own("up"),
         "stopping",
-        "waiting in attempt 3",
+        "rank 0 (a) waits to begin",
     ),
     "rank 0 silent for long": (
         heard(LEADER, 61, "timed out"),
@@ -246,9 +279,9 @@ def test_a_follower_with_nothing_running(gang: Gang, leader: PeerView, state: st
 def test_the_peers_step_waits_for_every_other_rank_in_this_attempt() -> None:
     for state, attempt, ago_s, missing in (
         ("running", 3, 1, ""),
-        ("starting", 3, 1, "rank 1 (b): starting in attempt 3"),
-        ("running", 2, 1, "rank 1 (b): running in attempt 2"),
-        ("running", 3, 7, "rank 1 (b): no answer"),
+        ("starting", 3, 1, "waiting for rank 1 (b), which is starting attempt 3"),
+        ("running", 2, 1, "waiting for rank 1 (b), which runs attempt 2"),
+        ("running", 3, 7, "waiting for rank 1 (b): no answer"),
     ):
         view = heard(status_of(1, state, attempt), ago_s)  # type: ignore[arg-type]
         assert peers_missing(plan_of(0), 3, {1: view}, NOW) == missing

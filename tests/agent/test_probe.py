@@ -26,7 +26,7 @@ def gates_of(probe: Probe = PROVEN, peer: RankStatus = PEER, ago_s: float = 1.0,
 PINNED = replace(PEER, versions={"vllm": "1"})
 SHUT = {
     "a silent rank": (gates_of(ago_s=7), "ranks", False, "rank 1 (b) silent for 7 s: timed out"),
-    "a rank in another attempt": (gates_of(peer=status_of(1, "running", 2)), "ranks", False, "running in attempt 2"),
+    "a rank in another attempt": (gates_of(peer=status_of(1, "running", 2)), "ranks", False, "runs attempt 2"),
     "a gate of another rank": (
         gates_of(peer=replace(PEER, gates=(Gate("processes", False, "step ray ended"),))),
         "ranks",
@@ -44,6 +44,18 @@ SHUT = {
         "pins",
         False,
         "rank 1 (b): vllm 2, but rank 0 has 1",
+    ),
+    "still loading": (
+        gates_of(looked(Probe(3), Look(NOW, "[Errno 111] Connection refused", "not asked", shut=True))),
+        "health",
+        None,
+        "vLLM has been loading for 100 s; its port does not answer yet",
+    ),
+    "shut again": (
+        gates_of(looked(looked(Probe(3), GOOD_LOOK), Look(NOW, "[Errno 111] Connection refused", "", shut=True))),
+        "health",
+        False,
+        "[Errno 111] Connection refused",
     ),
     "no look yet": (gates_of(Probe(3)), "health", None, "not asked yet"),
     "unwell": (gates_of(replace(PROVEN, look=Look(NOW, "/health answered 503", "not asked"))), "health", False, "503"),
@@ -88,6 +100,22 @@ def test_ready_is_every_gate_open() -> None:
             shut = (*gates[:index], replace(gate, open=value), *gates[index + 1 :])
             assert not judge(plan, RUNNING, sight, shut).ready
     assert not judge(plan, replace(RUNNING, state="stopping"), sight, gates).ready
+
+
+def test_only_what_the_executor_uses_is_pinned() -> None:
+    pins = {"ray": "2", "vllm": "1"}
+    without_ray = gates_of(peer=PINNED, pins=pins, executor="mp")["pins"]
+    assert (without_ray.open, without_ray.saw) == (True, "vllm 1")
+    unequal = gates_of(peer=replace(PINNED, versions={"vllm": "1", "ray": "3"}), executor="mp")["pins"]
+    assert unequal.open
+    assert not gates_of(peer=PINNED, pins=pins)["pins"].open
+
+
+def test_a_rank_above_0_has_no_readiness_of_its_own() -> None:
+    for rank, ready, told in ((0, True, "true"), (0, False, "false"), (1, False, "null")):
+        status = status_of(rank, "running", 1, ready=ready)
+        assert f'"ready": {told},' in status.to_json()
+        assert RankStatus.from_json(status.to_json()) == status
 
 
 def test_wrong_pins_are_hopeless_and_a_503_is_not() -> None:

@@ -33,11 +33,15 @@ def profile(name: str = "deepseek-v4-flash", **changes: Any) -> Profile:
 
 
 def resolved(
-    of: Profile, nodes: int | None = None, executor: Executor | None = None, cluster: Cluster | None = None
+    of: Profile,
+    nodes: int | None = None,
+    executor: Executor | None = None,
+    cluster: Cluster | None = None,
+    name: str | None = None,
 ) -> Resolved:
     stacks = {name: SHIPPED.stack(name) for name in of.stack.values()}
     where = cluster or (EMBEDDED if of.runtime == "process" else EXAMPLE)
-    return resolve(Wish(of, nodes, executor), where, stacks, SHIPPED.model(of.model))
+    return resolve(Wish(of, nodes, executor, name), where, stacks, SHIPPED.model(of.model))
 
 
 def facts(of: Resolved, **changes: Any) -> dict[str, NodeFacts]:

@@ -19,6 +19,7 @@ from orchestrator.verbs.up import Finished
 from tests.unit.builders import plan, profile, resolved
 
 ROOT = Path(__file__).parents[2]
+PROFILES = sorted(path.stem for path in (ROOT / "profiles").glob("*.yaml"))
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 
 CLUSTER = """\
@@ -131,7 +132,8 @@ def test_two_problems_in_one_file_are_told_at_once(cli: Cli, tmp_path: Path) -> 
 def test_an_illegal_node_count_names_the_legal_ones(cli: Cli) -> None:
     done = cli("plan", "deepseek-v4-flash", "--nodes", "3")
     assert done.returncode == 2
-    assert "--nodes: should be 2 for profile deepseek-v4-flash, found 3\nsparkctl:   -> use --nodes 2" in done.stderr
+    assert "3 nodes do not divide: heads 64 % tensor parallel 3" in done.stderr
+    assert "->" in done.stderr
 
 
 def test_what_is_wrong_with_a_cluster_names_its_own_file(cli: Cli, tmp_path: Path) -> None:
@@ -336,11 +338,50 @@ def test_a_name_that_is_recorded_nowhere(cli: Cli, tmp_path: Path) -> None:
     assert cli("down", "mine").returncode == 0
 
 
+def test_plan_says_what_up_would_refuse_for(cli: Cli, tmp_path: Path) -> None:
+    text = (ROOT / "profiles" / "tiny.yaml").read_text(encoding="utf-8")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.2", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        (tmp_path / "profiles").mkdir()
+        mine = text.replace("name: tiny\n", f"name: mine\nports: {{agent: {port}}}\n", 1)
+        (tmp_path / "profiles" / "mine.yaml").write_text(mine, encoding="utf-8")
+        done = cli("plan", "mine")
+    assert done.returncode == 0, done.stderr
+    assert f"up would refuse: node-a: should be port {port} free" in done.stdout
+    assert "[PORT_TAKEN]" in done.stdout
+
+
+def test_fit_answers_with_its_exit_code_and_in_json(cli: Cli) -> None:
+    assert "27.425 GiB" in cli("fit", "deepseek-v4-flash-0731", "--nodes", "1").stdout
+    done = cli("fit", "deepseek-v4-flash-0731", "--nodes", "1", "--json")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["verdict"], found["fit"]["nodes"]) == (3, "does not fit", 1)
+    assert "89.121 GB" in cli("fit", "deepseek-v4-flash-0731", "--nodes", "2").stdout
+    kimi = cli("fit", "kimi-k3")
+    assert kimi.returncode == 0
+    assert "what the label says                 13  16" in kimi.stdout
+    assert "two of three articles found none" in kimi.stdout
+    assert "separate agreement" in kimi.stdout
+    assert cli("fit", "nemotron-3-ultra").returncode == 1
+
+
+def test_profiles_are_listed_and_shown_with_their_evidence(cli: Cli) -> None:
+    (line,) = (each for each in cli("profiles", "list").stdout.splitlines() if each.startswith("deepseek-v4-flash "))
+    assert "nodes 2, 4, 8 " in line
+    found = json.loads(cli("profiles", "list", "--json").stdout)
+    assert {"tiny", "kimi-k3"} <= {each["name"] for each in found}
+    shown = cli("profiles", "show", "kimi-k3").stdout
+    assert "evidence" in shown
+    assert "digest not known: `up` asks for it" in shown
+
+
 def test_completion_of_a_deployment_offers_what_was_started_here_and_no_profiles(cli: Cli, tmp_path: Path) -> None:
     folder = tmp_path / "home/.config/sparkctl/keys"
     folder.mkdir(parents=True)
     (folder / "mine").touch()
-    for verb, expected in (("down", "mine"), ("status", "mine"), ("logs", "mine"), ("plan", "deepseek-v4-flash,tiny")):
+    for verb, expected in (("down", "mine"), ("status", "mine"), ("logs", "mine"), ("plan", ",".join(PROFILES))):
         env = {"_SPARKCTL_COMPLETE": "bash_complete", "COMP_WORDS": f"sparkctl {verb} ", "COMP_CWORD": "2"}
         said = [line.partition(",")[2] for line in cli(env=env).stdout.splitlines()]
         assert ",".join(said) == expected

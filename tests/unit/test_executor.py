@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.plan.actions import Await, Phase, Put, Run, SendImage, SendModel, Verdict
 from orchestrator.plan.events import Event
+from orchestrator.run import crew
 from orchestrator.run.executor import Hands, Outcome, UndoFailure, execute
 from orchestrator.run.transport import Cancelled, ConnectionLost, NodeError, Result
 
@@ -229,6 +230,34 @@ def test_a_wait_tells_each_change_once_and_ends() -> None:
     )
     assert stage.play(Phase("Wait", (Await("a", ("ask",), "three", "three", 20.0, every_s=0.01),))).ok
     assert stage.told("action-progress") == [f"action-progress a at {n}" for n in (1, 2, 3)]
+
+
+def test_a_long_action_is_told_of_before_it_looks_like_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "FIRST_WORD_S", 0.2)
+    monkeypatch.setattr(crew, "WORD_EVERY_S", 0.6)
+
+    def slow() -> Result:
+        time.sleep(1.1)
+        return Result(0, "", "")
+
+    stage = Stage({"slow": slow, "break": Result(1, "", "boom")})
+    stage.play(Phase("One", (run("a", "slow"), run("a", "break")), undo=(run("b", "slow"), run("b", "quick"))))
+    told = [event for event in stage.events if "so far" in event.says]
+    assert {(event.kind, event.says.partition(" (")[0]) for event in told} == {("action-progress", "do slow")}
+    assert [event.node for event in told] == sorted(event.node for event in told)
+    assert all(2 <= len([event for event in told if event.node == node]) <= 3 for node in "ab")
+
+
+def test_a_wait_that_only_counts_seconds_is_told_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "WORD_EVERY_S", 0.5)
+    looks = iter(range(1000))
+    stage = Stage(judges={"j": lambda code, out: Verdict((n := next(looks)) == 20, f"loading for {n} s, half done")})
+    assert stage.play(Phase("Wait", (Await("a", ("ask",), "j", "gates", 20.0, every_s=0.04),))).ok
+    told = [event.says for event in stage.events if event.kind == "action-progress"]
+    assert told[0] == "loading for 0 s, half done"
+    assert len(told) == 2
+    assert told[1].startswith("loading for 1")
+    assert told[1].endswith(" s, half done (0 s so far)") or told[1].endswith(" s, half done (1 s so far)")
 
 
 def test_a_wait_in_vain_says_what_it_saw_last() -> None:

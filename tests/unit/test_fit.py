@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from orchestrator.plan.fit import Fit, budgets, fit
 from orchestrator.plan.kv import Split, cache
 from orchestrator.plan.memory import Load
+from orchestrator.run.catalog import Catalog
 from orchestrator.spec.model import Kv, KvMeasured, Model
 from orchestrator.verbs.errors import DoesNotFitError, UsageError
 from orchestrator.verbs.fit import Question, refuse_impossible
@@ -84,7 +86,7 @@ def test_a_measurement_counts_more_than_the_rule_and_that_of_the_same_stack_most
     ]
     rule = kv(LATENT, measured=seen)
     assert cache(rule, "fp8", Split(2)).bytes_per_token == 9000
-    own = cache(rule, "fp8", Split(2, stack="own"))
+    own = cache(rule, "fp8", Split(2, stacks=("own",)))
     assert (own.bytes_per_token, own.rule) == (7000, 6560)
     assert isinstance(own.measured, KvMeasured)
 
@@ -203,3 +205,14 @@ def test_nodes_with_little_memory_are_told_before_anything_is_copied() -> None:
     refuse_impossible(SHIPPED, pair, facts(pair))
     with pytest.raises(DoesNotFitError, match="do not fit into its memory"):
         refuse_impossible(SHIPPED, pair, facts(pair, memory_total_bytes=64 * GB))
+
+
+def test_the_card_in_the_documentation_is_all_that_a_model_needs(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    lines = [line[4:] for line in text.partition("    name: my-model")[2].splitlines() if line.startswith("    ")]
+    assert len(lines) + 1 <= 10
+    (tmp_path / "pins" / "models").mkdir(parents=True)
+    (tmp_path / "pins" / "models" / "my-model.yaml").write_text("\n".join(["name: my-model", *lines]), encoding="utf-8")
+    found = asked(Catalog((tmp_path,), shipped=SHIPPED.shipped), Question("my-model"))
+    assert found.fit is not None
+    assert (found.fit.verdict, found.fit.terms[2].basis) == ("fits", "rule")

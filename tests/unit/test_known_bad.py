@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.plan.known_bad import holds, met, of_stack
+from orchestrator.plan.known_bad import GB10, holds, met, of_stack
 from orchestrator.spec.pins import KnownBadTable
 from tests.unit.builders import SHIPPED
 
@@ -66,3 +66,18 @@ def test_a_stack_states_versions_in_two_places() -> None:
     found = of_stack(SHIPPED.stack("anemll-0-1-1"))
     assert (found["flashinfer"], found["torch"], found["cuda"]) == ("0.6.15", "2.11.0+cu130", "13.0.2")
     assert "vllm-source" not in found
+
+
+def test_no_profile_that_ships_is_pinned_to_a_stack_that_is_known_to_fail() -> None:
+    table = SHIPPED.known_bad()
+    assert table.combinations
+    for name in SHIPPED.names("profile"):
+        for stack in SHIPPED.profile(name).stack.values():
+            found = met(table, of_stack(SHIPPED.stack(stack)), GB10)
+            assert [each.code for each in found if each.verdict == "fail"] == [], f"{name} {stack}"
+
+
+def test_the_table_knows_what_cost_owners_days() -> None:
+    found = {each.code for each in met(SHIPPED.known_bad(), {"nccl": "2.28.9", "kernel": "7.0.0-1019-nvidia"}, GB10)}
+    assert {"NCCL_PROXY_HANG", "KERNEL_RDMA_REGISTRATION"} <= found
+    assert met(SHIPPED.known_bad(), {"nccl": "2.30.7", "kernel": "6.17.0-1008-nvidia"}, GB10) == ()

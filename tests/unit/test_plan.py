@@ -161,6 +161,7 @@ def test_up_reads_as_sentences_and_keeps_the_old_generation_until_the_new_one_is
         "Bring the model to the nodes",
         "Write the agent, the rank files and the keys",
         "Stop generation 3",
+        "Hand the gateway to generation 4",
         "Start generation 4",
         "Wait until every gate of every rank is open",
         "Open the gateway",

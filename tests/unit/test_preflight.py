@@ -65,3 +65,31 @@ def test_an_image_without_a_digest_is_refused() -> None:
     ray = resolved(profile())
     found = findings(build(ray, facts(ray), OPERATOR, 1), facts(ray), ())
     assert [finding.code for finding in found] == ["IMAGE_DIGEST_UNKNOWN"]
+
+
+TINY = resolved(profile("tiny"))
+
+
+def tiny_codes(**changes: Any) -> list[tuple[str, str, str]]:
+    nodes = facts(TINY, docker=None, arch="x86_64", python="/venv/bin/python", **changes)
+    return [(each.code, each.node, each.observed) for each in findings(build(TINY, nodes, OPERATOR, 1), nodes, ())]
+
+
+def test_what_runs_without_containers_must_be_installed() -> None:
+    assert tiny_codes(programs=frozenset({"ray", "vllm", "haproxy"})) == []
+    assert tiny_codes() == []  # nobody looked
+    assert tiny_codes(programs=frozenset({"vllm"})) == [
+        ("PROGRAM_ABSENT", "node-a", "no haproxy"),
+        ("PROGRAM_ABSENT", "node-a", "no ray beside /venv/bin/python"),
+        ("PROGRAM_ABSENT", "node-b", "no ray beside /venv/bin/python"),
+    ]
+
+
+def test_another_deployment_on_this_machine_is_one_finding_and_not_six_ports() -> None:
+    units = tuple(Unit(f"rank-{rank}", "tiny", 1, str(rank), "", running=True) for rank in range(2))
+    taken = (Listener("127.0.0.2", 7070, "python (pid 12526)"), Listener("127.0.0.2", 6379, "gcs_server (pid 1)"))
+    other = resolved(profile("tiny"), name="other")
+    nodes = facts(other, docker=None, units=units, listeners=taken)
+    found = findings(build(other, nodes, OPERATOR, 1), nodes, ())
+    assert {(each.code, each.remedy) for each in found} == {("NODE_IN_USE", "sparkctl down tiny")}
+    assert len(found) == 2  # one a node

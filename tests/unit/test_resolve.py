@@ -25,7 +25,16 @@ def test_a_plan_takes_the_first_nodes_and_splits_over_all_of_them() -> None:
 
 
 def test_more_nodes_than_the_profile_allows() -> None:
-    assert problems({"nodes": 3}) == ("--nodes: should be 2 for profile deepseek-v4-flash, found 3",)
+    assert problems({"nodes": 9}) == ("--nodes: should be 2, 4 or 8 for profile deepseek-v4-flash, found 9",)
+    only = {"min": 2, "max": 2}
+    assert problems({"nodes": 3}, nodes=only) == ("--nodes: should be 2 for profile deepseek-v4-flash, found 3",)
+
+
+def test_three_nodes_are_refused_because_heads_do_not_divide() -> None:
+    assert problems({"nodes": 3}) == (
+        "profiles/deepseek-v4-flash.yaml nodes: 3 nodes do not divide: heads 64 % tensor parallel 3; "
+        "legal node counts are 2, 4, 8",
+    )
 
 
 def test_fewer_nodes_than_the_model_needs_is_never_accepted_silently() -> None:

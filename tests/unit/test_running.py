@@ -84,3 +84,11 @@ def test_an_operator_stands_on_a_node_by_its_addresses(own: set[str], expected: 
     rails = (Rail(netdev="enp1s0f0np0", address="192.168.100.11"), Rail(netdev="lo", address="127.0.0.1"))
     node = Node(name="spark-1", ssh=Ssh(host="10.0.0.5"), rails=rails)
     assert stands_on(node, frozenset(own)) is expected
+
+
+def test_units_of_another_deployment_are_not_ours() -> None:
+    strange = Unit("sparkctl-other-g7-rank-1", "other", 7, "1", "sha256:x", running=True)
+    seen = nodes(SERVES_2)
+    now = running({**seen, "spark-2": replace(seen["spark-2"], units=(strange,))}, PLAN.deployment)
+    assert now.newest_generation == 2
+    assert any(line.startswith("spark-2:") and "absent" in line for line in now.differs)
