@@ -198,7 +198,10 @@ def _illegal(model: Model, load: Load, machine: Machine, total: int) -> Fit:
 
 
 def _smallest_memory(catalog: Catalog) -> int:
-    cluster = catalog.cluster()
+    try:
+        cluster = catalog.cluster()
+    except SpecError as error:
+        raise UsageError(*(str(problem) for problem in error.problems)) from None
     if cluster is None:
         raise UsageError("should know nodes to ask, found no cluster.yaml", remedy="leave --ask out, or write one")
     with sitting(world.seats(cluster)) as seats:

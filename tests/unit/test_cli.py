@@ -167,9 +167,10 @@ def test_nodes_out_of_reach_are_all_named_with_a_way_out(cli: Cli, tmp_path: Pat
 
 
 def test_a_missing_cluster_file_that_was_named(cli: Cli) -> None:
-    done = cli("--cluster", "nowhere.yaml", "status")
-    assert done.returncode == 2
-    assert "nowhere.yaml: should be a cluster file, found nothing; docs/cluster.md has" in done.stderr
+    for words in (("status",), ("down",), ("plan", "deepseek-v4-flash"), ("fit", "deepseek-v4-flash", "--ask")):
+        done = cli("--cluster", "nowhere.yaml", *words)
+        assert done.returncode == 2
+        assert "nowhere.yaml: should be a cluster file, found nothing; docs/cluster.md has" in done.stderr
 
 
 def test_status_and_down_where_nothing_runs(cli: Cli) -> None:
