@@ -48,7 +48,8 @@ _SPECIFIC = re.compile(
     r"|Watchdog caught collective operation timeout.*|Timed out waiting \d+ms for .*"
     r"|ptxas fatal\s*:.*|\S*GGML_ASSERT\(.*|[Aa]ssertion [`'\"].* failed.*"
     # Ray
-    r"|Raylet is terminated\..*|(?:raylet|gcs_server|log_monitor|monitor|dashboard\w*) \[exit code=[^\]]*\].*"
+    r"|Raylet is terminated\..*?(?= Last \d+ lines|$)"
+    r"|(?:raylet|gcs_server|log_monitor|monitor|dashboard\w*) \[exit code=[^\]]*\].*"
     r"|The node with node id: .* has been marked dead.*|.*killed due to memory pressure.*"
     # programs, the C library, the kernel
     r"|(?:[\w./ -]+: )?error: \S.*|fatal: \S.*|error while loading shared libraries: .*|Fatal Python error: .*"

@@ -36,7 +36,8 @@ RAYLET_DIED = """\
 ENGINE_WITHOUT_RAYLET = """\
 (RayWorkerProc pid=2840) (MainProcess pid=2840) WARNING 11-30 01:46:08 [vllm.py:725] Model Runner V2 requires Triton
 INFO:     10.77.0.1:46594 - "POST /v1/completions HTTP/1.1" 200 OK
-(raylet) Raylet is terminated. Termination is unexpected. Possible reasons include: (1) SIGKILL by the user
+(raylet) Raylet is terminated. Termination is unexpected. Possible reasons include: (1) SIGKILL by the user. \
+Last 20 lines of the Raylet logs:
     [state-dump] \tWorkerPool.PopWorkerCallback - 1 total (0 active), Execution time: mean = 0.99ms
 (EngineCore pid=2530) ERROR 11-30 01:47:40 [ray_executor_v2.py:522] RayWorkerProc rank=[1] died unexpectedly, shutting
 (EngineCore pid=2530) ERROR 11-30 01:47:40 [dump_input.py:72] Dumping input data for V1 LLM engine (v0.32.0) with
@@ -91,7 +92,7 @@ CASES = {
     "ray start, its raylet killed": (RAY_START + RAYLET_DIED, "raylet [exit code=-9]"),
     "the engine, its raylet killed": (
         ENGINE_WITHOUT_RAYLET,
-        "Raylet is terminated. Termination is unexpected. Possible reasons include: (1) SIGKILL by the user",
+        "Raylet is terminated. Termination is unexpected. Possible reasons include: (1) SIGKILL by the user.",
     ),
     "only what followed": (_WORKER_DIED, "RayWorkerProc rank=[1] died unexpectedly, shutting"),
     "only what followed that": (_CANCELLED, "EngineCore encountered a fatal error."),
