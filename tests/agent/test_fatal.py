@@ -1,5 +1,7 @@
 """Which line of a log says why."""
 
+import time
+
 import pytest
 
 from orchestrator.agent.fatal import LIMIT, first_fatal, last_line, last_words
@@ -202,6 +204,16 @@ def test_a_line_of_a_low_level_is_never_the_reason(line: str) -> None:
 def test_a_specific_line_of_another_log_wins_over_a_wrapper() -> None:
     assert first_fatal(_CANCELLED, RAY_START + RAYLET_DIED) == "raylet [exit code=-9]"
     assert first_fatal("ValueError: one\n", "ValueError: two\n") == "ValueError: one"
+
+
+def test_a_log_of_huge_lines_is_read_in_no_time() -> None:
+    began = time.process_time()
+    for line in ("a " * 200_000, "A" * 400_000, "A." * 200_000, "(x " * 100_000):
+        assert first_fatal(f"{line}\nValueError: no room\n") == "ValueError: no room"
+    for word in ("a ", "A.b ", "A", "out of: ", "error x: ", "x.A_"):
+        many = "\n".join([word * (500 // len(word))] * 790)
+        assert first_fatal(f"{many}\nValueError: no room\n") == "ValueError: no room"
+    assert time.process_time() - began < 5.0
 
 
 def test_a_reason_is_cut() -> None:
