@@ -15,6 +15,8 @@ TAIL_LINES = 800
 """How far back a log is read: an engine's death takes a few hundred lines, old troubles lie further up."""
 LIMIT = 500
 """The longest reason, in characters."""
+_LOOKED_AT = 2000
+"""How much of a line is looked at, in characters: engines dump whole states in one, and a search takes long there."""
 
 SPECIFIC, SAID, WRAPPER = range(3)
 """How much a line is worth: an error by name, something else said at the level of an error, what only points back."""
@@ -46,17 +48,19 @@ _SPECIFIC = re.compile(
     # CUDA, NCCL, torch, gloo, the tools of a compiler
     r"|CUDA (?:driver )?error:?\s.*|NCCL error.*|nccl(?:Unhandled|System|Internal|Remote)\w*Error.*"
     r"|Watchdog caught collective operation timeout.*|Timed out waiting \d+ms for .*"
-    r"|ptxas fatal\s*:.*|\S*GGML_ASSERT\(.*|[Aa]ssertion [`'\"].* failed.*"
+    r"|ptxas fatal\s*:.*|GGML_ASSERT\(.*|[Aa]ssertion [`'\"].* failed.*"
     # Ray
-    r"|Raylet is terminated\..*|(?:raylet|gcs_server|log_monitor|monitor|dashboard\w*) \[exit code=[^\]]*\].*"
-    r"|The node with node id: .* has been marked dead.*|.*killed due to memory pressure.*"
+    r"|Raylet is terminated\..*?(?= Last \d+ lines|$)"
+    r"|(?:raylet|gcs_server|log_monitor|monitor|dashboard\w*) \[exit code=[^\]]*\].*"
     # programs, the C library, the kernel
-    r"|(?:[\w./ -]+: )?error: \S.*|fatal: \S.*|error while loading shared libraries: .*|Fatal Python error: .*"
+    r"|(?:[\w./ -]{1,60}: )?error: \S.*|fatal: \S.*|error while loading shared libraries: .*|Fatal Python error: .*"
     r"|terminate called .*|Fatal glibc error: .*|\*\*\* stack smashing detected.*|double free or corruption.*"
     r"|(?:malloc|free|realloc|munmap_chunk|calloc)\(\): .*|corrupted (?:size|double-linked).*|corrupted unsorted.*"
     r"|(?:[Mm]emory cgroup )?[Oo]ut of memory.*|[Oo]om-kill:.*|[Nn]o space left on device.*"
-    r"|[Ss]egmentation fault.*|[Bb]us error.*|[Ii]llegal instruction.*|.*appears path-like, but doesn't exist!.*)"
+    r"|[Ss]egmentation fault.*|[Bb]us error.*|[Ii]llegal instruction.*)"
 )
+_WHOLE = re.compile(r"has been marked dead|killed due to memory pressure|appears path-like, but doesn't exist!")
+"""Words in the middle of a line that is a reason from its beginning."""
 _BARE = re.compile(rf"^(?:{_NAMED})$")
 _WRAPPER = re.compile(
     r"root cause|stack trace|EngineDeadError|EngineGenerateError|ChildFailedError|WorkerCrashedError"
@@ -109,11 +113,11 @@ def _weigh(line: _Line) -> tuple[int, str] | None:
         return None
     text = line.says.strip()
     found = _SPECIFIC.search(line.says)
-    bare = _BARE.match(line.says)
+    whole = _BARE.match(line.says) or _WHOLE.search(line.says)
     if _WRAPPER.search(line.says):
         return WRAPPER, found.group(1) if found else text
-    if found or bare:
-        return SPECIFIC, found.group(1).strip() if found else text
+    if found or whole:
+        return SPECIFIC, text if whole or not found else found.group(1).strip()
     # In the middle of a traceback that was logged at this level, the code is indented.
     return (SAID, text) if line.level == "error" and not line.says.startswith(" ") else None
 
@@ -147,7 +151,7 @@ def first_fatal(*logs: str) -> str:
     best: tuple[int, str] | None = None
     hint = ""
     for log in logs:
-        lines = [_read(line) for line in _COLOUR.sub("", log).splitlines()[-TAIL_LINES:]]
+        lines = [_read(line[:_LOOKED_AT]) for line in _COLOUR.sub("", log).splitlines()[-TAIL_LINES:]]
         hint = hint or next((line.says for line in lines if line.level == "hint"), "")
         for found in _weighed(lines):
             if best is None or found[0] < best[0]:

@@ -1,5 +1,7 @@
 """Which line of a log says why."""
 
+import time
+
 import pytest
 
 from orchestrator.agent.fatal import LIMIT, first_fatal, last_line, last_words
@@ -36,7 +38,8 @@ RAYLET_DIED = """\
 ENGINE_WITHOUT_RAYLET = """\
 (RayWorkerProc pid=2840) (MainProcess pid=2840) WARNING 11-30 01:46:08 [vllm.py:725] Model Runner V2 requires Triton
 INFO:     10.77.0.1:46594 - "POST /v1/completions HTTP/1.1" 200 OK
-(raylet) Raylet is terminated. Termination is unexpected. Possible reasons include: (1) SIGKILL by the user
+(raylet) Raylet is terminated. Termination is unexpected. Possible reasons include: (1) SIGKILL by the user. \
+Last 20 lines of the Raylet logs:
     [state-dump] \tWorkerPool.PopWorkerCallback - 1 total (0 active), Execution time: mean = 0.99ms
 (EngineCore pid=2530) ERROR 11-30 01:47:40 [ray_executor_v2.py:522] RayWorkerProc rank=[1] died unexpectedly, shutting
 (EngineCore pid=2530) ERROR 11-30 01:47:40 [dump_input.py:72] Dumping input data for V1 LLM engine (v0.32.0) with
@@ -91,7 +94,7 @@ CASES = {
     "ray start, its raylet killed": (RAY_START + RAYLET_DIED, "raylet [exit code=-9]"),
     "the engine, its raylet killed": (
         ENGINE_WITHOUT_RAYLET,
-        "Raylet is terminated. Termination is unexpected. Possible reasons include: (1) SIGKILL by the user",
+        "Raylet is terminated. Termination is unexpected. Possible reasons include: (1) SIGKILL by the user.",
     ),
     "only what followed": (_WORKER_DIED, "RayWorkerProc rank=[1] died unexpectedly, shutting"),
     "only what followed that": (_CANCELLED, "EngineCore encountered a fatal error."),
@@ -201,6 +204,16 @@ def test_a_line_of_a_low_level_is_never_the_reason(line: str) -> None:
 def test_a_specific_line_of_another_log_wins_over_a_wrapper() -> None:
     assert first_fatal(_CANCELLED, RAY_START + RAYLET_DIED) == "raylet [exit code=-9]"
     assert first_fatal("ValueError: one\n", "ValueError: two\n") == "ValueError: one"
+
+
+def test_a_log_of_huge_lines_is_read_in_no_time() -> None:
+    began = time.process_time()
+    for line in ("a " * 200_000, "A" * 400_000, "A." * 200_000, "(x " * 100_000):
+        assert first_fatal(f"{line}\nValueError: no room\n") == "ValueError: no room"
+    for word in ("a ", "A.b ", "A", "out of: ", "error x: ", "x.A_"):
+        many = "\n".join([word * (500 // len(word))] * 790)
+        assert first_fatal(f"{many}\nValueError: no room\n") == "ValueError: no room"
+    assert time.process_time() - began < 5.0
 
 
 def test_a_reason_is_cut() -> None:

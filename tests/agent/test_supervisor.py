@@ -198,6 +198,8 @@ def test_the_logs_of_the_last_five_attempts_are_kept(driven: list[Driven], tmp_p
     rank = drive(driven, tmp_path, Step("vllm", "daemon", ("sh", "-c", "echo one; echo two; sleep 1000")))
     for attempt in range(2, 8):
         rank.wait("up")
+        log = tmp_path / f"logs/attempt-{attempt - 1}/vllm.log"
+        until(lambda log=log: log.read_text() == "one\ntwo\n", "the daemon has written")  # type: ignore[misc]
         rank.tell("kill")
         rank.wait("idle")
         rank.tell(f"start {attempt}")
