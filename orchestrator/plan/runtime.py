@@ -38,7 +38,7 @@ def start(plan: LaunchPlan, unit: Unit) -> tuple[str, ...]:
 def stop(plan: LaunchPlan, unit: Unit) -> tuple[str, ...]:
     """End the unit but keep what ``start_again`` needs. Harmless when it is not there."""
     if unit.container is None:
-        return _launcher(plan, unit, "halt", "--grace", str(unit.stop_grace_s))
+        return _halt(plan, unit)
     return (
         "sh",
         "-c",
@@ -61,7 +61,7 @@ def remove(plan: LaunchPlan, unit: Unit) -> tuple[str, ...]:
     """End the unit and leave nothing of it. Harmless when it is not there or only half made."""
     if unit.container is None:
         scratch = ("--scratch", unit.scratch) if unit.scratch else ()
-        return _launcher(plan, unit, "halt", "--grace", str(unit.stop_grace_s), *scratch)
+        return _halt(plan, unit, *scratch)
     script = 'docker stop --time "$2" "$1" >/dev/null 2>&1; docker rm --force --volumes "$1" >/dev/null 2>&1 || true'
     return ("sh", "-c", script, "remove", unit.name, str(unit.stop_grace_s))
 
@@ -77,6 +77,12 @@ def _launcher(plan: LaunchPlan, unit: Unit, verb: str, *rest: str) -> tuple[str,
     python = plan.ranks[0].unit.argv[0]
     agent = f"{plan.state[unit.node]}/agent/{plan.agent_sha256}.pyz"
     return (python, agent, verb, "--dir", unit.directory, "--name", "unit", *rest)
+
+
+def _halt(plan: LaunchPlan, unit: Unit, *rest: str) -> tuple[str, ...]:
+    """Without the agent's archive nothing was ever started: an ``up`` that was cut off had only written its plan."""
+    argv = _launcher(plan, unit, "halt", "--grace", str(unit.stop_grace_s), *rest)
+    return ("sh", "-c", '[ -e "$2" ] || exit 0; exec "$@"', "halt", *argv)
 
 
 def _pairs(flag: str, values: Mapping[str, str]) -> tuple[str, ...]:

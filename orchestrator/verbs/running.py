@@ -12,6 +12,7 @@ from orchestrator.plan.launch import LaunchPlan
 from orchestrator.plan.load import plan_from_json
 from orchestrator.plan.rankfile import RankStatus
 from orchestrator.run import store
+from orchestrator.verbs.errors import VerbError
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,10 @@ STALE_S = 15.0
 
 
 def running(facts: Mapping[str, NodeFacts], deployment: str) -> Running:
-    """Put the nodes' answers together. Nodes that did not answer are simply not in ``facts``."""
+    """Put the nodes' answers together. Nodes that did not answer are simply not in ``facts``.
+
+    Raises ``VerbError`` for a stored plan that this version cannot read.
+    """
     facts = {name: _own(node, deployment) for name, node in facts.items()}
     plan, *others = _by_life(facts) or [None]
     generation = plan.generation if plan else 0
@@ -70,12 +74,24 @@ def _own(node: NodeFacts, deployment: str) -> NodeFacts:
 def _by_life(facts: Mapping[str, NodeFacts]) -> list[LaunchPlan | None]:
     """Every stored plan once: those with a running unit first, then the newest first."""
     stored: dict[int, LaunchPlan] = {}
-    for line in (line for node in facts.values() for line in node.plans):
-        plan = plan_from_json(line)
-        stored.setdefault(plan.generation, plan)
+    for node in facts.values():
+        for line in node.plans:
+            plan = _readable(node.node, line)
+            stored.setdefault(plan.generation, plan)
     alive = {unit.generation for node in facts.values() for unit in node.units if unit.running}
     order = sorted(stored, key=lambda number: (number in alive, number), reverse=True)
     return [stored[number] for number in order]
+
+
+def _readable(node: str, line: str) -> LaunchPlan:
+    """A record that cannot be read is not ignored: what it describes may be running."""
+    try:
+        return plan_from_json(line)
+    except ValueError as error:
+        raise VerbError(
+            f"{node}: the plan stored there is of another version of sparkctl, or damaged: {error}",
+            remedy="run `sparkctl down` with the version that started it",
+        ) from None
 
 
 def _statuses(facts: Mapping[str, NodeFacts], generation: int) -> dict[int, RankStatus]:

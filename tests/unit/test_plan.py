@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from orchestrator.plan import phases
+from orchestrator.plan import phases, runtime
 from orchestrator.plan.actions import Put, Run
 from orchestrator.plan.diff import changes
 from orchestrator.plan.engine_args import free_args, quiet_args
@@ -192,3 +193,11 @@ def test_down_with_a_node_out_of_reach_keeps_the_record_on_the_others() -> None:
     assert {action.node for phase in part for action in phase.actions} == {"spark-1"}
     assert any("plan.json" in " ".join(action.argv) for action in part[-1].actions if isinstance(action, Run))
     assert not any("plan.json" in " ".join(action.argv) for action in whole[-1].actions if isinstance(action, Run))
+
+
+def test_stopping_what_was_never_started_is_harmless(tmp_path: Path) -> None:
+    """Without containers the agent's archive stops a unit; an ``up`` that was cut off may not have brought it."""
+    one = plan(resolved(profile("tiny")))
+    for how in (runtime.stop, runtime.remove):
+        argv = how(one, one.units[0])
+        assert subprocess.run(argv, cwd=tmp_path, capture_output=True, check=False).returncode == 0

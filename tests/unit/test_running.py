@@ -11,6 +11,7 @@ from orchestrator.facts.node import NodeFacts, Unit
 from orchestrator.plan.events import Event
 from orchestrator.plan.launch import LaunchPlan
 from orchestrator.spec.cluster import Node, Rail, Ssh
+from orchestrator.verbs.errors import VerbError
 from orchestrator.verbs.running import running
 from orchestrator.verbs.world import stands_on
 from tests.unit.builders import facts, plan, profile, resolved
@@ -92,3 +93,10 @@ def test_units_of_another_deployment_are_not_ours() -> None:
     now = running({**seen, "spark-2": replace(seen["spark-2"], units=(strange,))}, PLAN.deployment)
     assert now.newest_generation == 2
     assert any(line.startswith("spark-2:") and "absent" in line for line in now.differs)
+
+
+@pytest.mark.parametrize("record", ['{"schema": 99}', '{"deployment": "tiny"', "{}"])
+def test_a_record_of_another_version_is_told_and_not_ignored(record: str) -> None:
+    seen = nodes(SERVES_2)
+    with pytest.raises(VerbError, match="spark-2: the plan stored there is of another version"):
+        running({**seen, "spark-2": replace(seen["spark-2"], plans=(record,))}, PLAN.deployment)
