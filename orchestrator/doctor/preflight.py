@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+from orchestrator.doctor.finding import Finding
 from orchestrator.facts.node import Listener, NodeFacts
 from orchestrator.plan.launch import LaunchPlan
 
 # What `uname -m` says and what an image's architecture is called.
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that would make the start fail. ``remedy`` is a command to paste, or a sentence."""
-
-    code: str
-    node: str
-    observed: str
-    expected: str
-    remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.node}: should be {self.expected}, found {self.observed} [{self.code}]"
 
 
 def findings(plan: LaunchPlan, facts: Mapping[str, NodeFacts], ours: tuple[LaunchPlan, ...]) -> tuple[Finding, ...]:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.doctor.preflight import Finding, findings
+from orchestrator.doctor.finding import Finding
+from orchestrator.doctor.preflight import findings
 from orchestrator.facts.node import NodeFacts
 from orchestrator.plan import known_bad
 from orchestrator.plan.build import Operator, build
