@@ -10,7 +10,6 @@ import pytest
 from orchestrator.plan import judges
 from orchestrator.plan.rankfile import Ended, Gate, RankStatus
 
-
 SEEN = RankStatus(
     deployment="tiny",
     generation=1,
