@@ -16,6 +16,7 @@ VERBS = {
     "status": "Show every gate of every rank, and where the record and the nodes differ",
     "logs": "Show the output of all ranks, merged",
     "down": "Stop a deployment and leave the nodes bare",
+    "fabric": "Measure the bandwidth between the nodes, in the pinned image",
     "support-bundle": "Collect facts, plan, events, findings and logs in one file, without secrets",
     "completion": "Print shell completion for bash, zsh or fish",
 }

@@ -122,7 +122,10 @@ class Evidence(Spec):
 
 
 class Profile(Spec):
-    """One file of ``profiles/``. ``tables_on_disk``: the engine is told to leave the card's ``tables`` on disk."""
+    """One file of ``profiles/``. ``tables_on_disk``: the engine is told to leave the card's ``tables`` on disk.
+
+    ``fabric_test_days``: ``up`` asks for a passed ``sparkctl fabric test`` of the same nodes that is not older.
+    """
 
     name: Name
     about: str
@@ -142,6 +145,7 @@ class Profile(Spec):
     max_body_bytes: Annotated[int, Field(ge=1024)] = 33554432
     floating_tags: bool = False
     tables_on_disk: bool = False
+    fabric_test_days: Positive | None = None
     evidence: tuple[Evidence, ...] = ()
     notes: tuple[str, ...] = ()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import tarfile
@@ -191,6 +192,14 @@ def test_down_leaves_nothing(desk: Desk) -> None:
     assert desk.listening() == set()
     assert not desk.state.exists() or list(desk.state.iterdir()) == []
     assert desk.run("down", "tiny").returncode == 0
+
+
+def test_the_fabric_is_measured_without_a_deployment(desk: Desk) -> None:
+    done = desk.run("fabric", "test", "tiny", "--size-mib", "16", "--rounds", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["nodes"], report["backend"], report["verdict"]) == (["node-a", "node-b"], "gloo", "unknown")
+    assert report["bus_bytes_s"] > 0
 
 
 def test_an_engine_that_exits_at_once_is_told_with_its_first_fatal_line_and_undone(desk: Desk) -> None:
