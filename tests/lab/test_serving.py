@@ -3,6 +3,7 @@ sparkctl's word for it. The tests run in the order they stand in: each begins wi
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
