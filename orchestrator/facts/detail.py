@@ -104,7 +104,8 @@ class NodeDetail:
 
     ``services`` are units of systemd that run and matter (earlyoom, chrony, …). ``routes`` maps an address of another
     node to the netdev that the kernel would take to it. ``pings`` maps (address, bytes) to whether a ping with the
-    don't-fragment bit came back. ``clock_offset_s`` is the node's clock less the operator's.
+    don't-fragment bit came back. ``clock_offset_s`` is the node's clock less the operator's. ``reached_at`` is the
+    node's own address that the operator's SSH came in at; empty where it was reached without SSH.
     """
 
     node: str
@@ -121,3 +122,7 @@ class NodeDetail:
     services: frozenset[str] | None = None
     clock_offset_s: float | None = None
     runtimes: tuple[str, ...] | None = None
+    hostname: str = ""
+    arch: str = ""
+    user: str = ""
+    reached_at: str = ""
