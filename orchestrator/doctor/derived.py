@@ -49,12 +49,23 @@ def _seconds(seen: Mapping[str, str]) -> str:
     return f"{int(seen['ms']) / 1000:g}" if seen.get("ms") else ""
 
 
+def _versions(seen: Mapping[str, str]) -> str:
+    """Both sides, or the one that was said."""
+    if not seen.get("ray"):
+        return ""
+    theirs = f"the cluster has Ray {seen['ray']} and Python {seen['python']}"
+    if not seen.get("own_ray"):
+        return f" ({theirs})"
+    return f" ({theirs}, {seen['node']} has Ray {seen['own_ray']} and Python {seen['own_python']})"
+
+
 DERIVED: dict[Calculation, Callable[[Mapping[str, str]], str]] = {
     "bridge": _bridge,
     "fit_fraction": _fit_fraction,
     "gids": _gids,
     "odd_address": _odd_address,
     "seconds": _seconds,
+    "versions": _versions,
 }
 
 

@@ -24,8 +24,10 @@ _WEIGHT: dict[Tells, int] = {"cause": 0, "lost": 1, "echo": 2, "wait": 3, "wrapp
 # An exception follows that ended nothing: one while Python tidies up, one that ended a single request.
 _SHRUG = ("Exception ignored in", "Exception in ASGI application")
 # What every line that looks fatal has one of; most lines are not looked at any closer.
-_HINTS = ("rror", "ERR", "atal", "FATAL", "CRITICAL", "PANIC", "xcept", "Exit", "fault", "bort", "not found")
-_MORE_HINTS = ("Exhausted", "terminate", "free", "malloc", "llegal", "E ")
+_NAMES = ("rror", "ERR", "atal", "FATAL", "CRITICAL", "PANIC", "xcept", "Exit", "fault", "bort", "not found")
+_HINTS = (*_NAMES, "sparkctl: attempt", "Exhausted", "terminate", "free", "malloc", "llegal", "E ")
+BY_NAME = 2
+"""What ``lines.weigh`` says of an error that has a name."""
 
 
 def diagnose(logs: tuple[Log, ...], table: SignatureTable) -> Diagnosis:
@@ -41,9 +43,14 @@ def diagnose(logs: tuple[Log, ...], table: SignatureTable) -> Diagnosis:
     ordered = sorted(deaths, key=_order(deaths, several=len(logs) > 1))
     named = tuple(_incidents([hit for hit in ordered if hit.signature.tells != "wrapper"], logs))
     warnings = tuple(_incidents([hit for hit in hits if hit.signature.tells == "warning"], logs))
-    if named:
+    if named and named[0].tells in ("cause", "lost"):
         return Diagnosis(named[0], named[1:], warnings)
-    return Diagnosis(warnings=warnings, first_fatal=_first_fatal(logs, scans, ordered))
+    unknown = _first_fatal(logs, scans, ordered)
+    if named:
+        return Diagnosis(named[0], named[1:], warnings, unknown[1] if unknown and unknown[0] == BY_NAME else None)
+    if unknown is None and ordered and not ordered[0].outlived:
+        unknown = (0, _witness(logs[ordered[0].log], ordered[0].index))
+    return Diagnosis(warnings=warnings, first_fatal=unknown[1] if unknown else None)
 
 
 def explain(line: str, table: SignatureTable, *, node: str = "", rank: str = "") -> Incident | None:
@@ -64,11 +71,11 @@ def _settled(scans: tuple[Scan, ...]) -> list[Hit]:
     return found
 
 
-Key = tuple[int, float, int, int, int]
+Key = tuple[int, bool, float, int, int, int]
 
 
 def _order(hits: list[Hit], *, several: bool) -> Callable[[Hit], Key]:
-    """By what a line tells, then by time if every hit of that kind has one, else by phase, log and line."""
+    """By what a line tells, what a rank said itself first, then by time if every hit of that kind has one, else by phase, log and line."""
     timed = {
         tells: all(hit.at is not None for hit in hits if hit.signature.tells == tells)
         for tells in {hit.signature.tells for hit in hits}
@@ -78,7 +85,7 @@ def _order(hits: list[Hit], *, several: bool) -> Callable[[Hit], Key]:
         tells = hit.signature.tells
         at = hit.at if several and timed[tells] and hit.at is not None else 0.0
         phase = ORDER[hit.signature.phase] if several else 0
-        return (_WEIGHT[tells], at, phase, hit.index, hit.log)
+        return (_WEIGHT[tells], hit.relayed, at, phase, hit.index, hit.log)
 
     return key
 
@@ -113,24 +120,29 @@ def _witness(log: Log, index: int) -> Witness:
     return Witness(log.name, log.node or node, log.rank or rank, index + 1, redact(rest.strip())[:LIMIT])
 
 
-def _first_fatal(logs: tuple[Log, ...], scans: tuple[Scan, ...], wrappers: list[Hit]) -> Witness | None:
-    """The first line that looks fatal by name, else one at the level of an error, else one that points elsewhere."""
+def _first_fatal(logs: tuple[Log, ...], scans: tuple[Scan, ...], known: list[Hit]) -> tuple[int, Witness] | None:
+    """The first line that looks fatal and that the table does not know, one by name before all others."""
     best: tuple[int, Witness] | None = None
-    known = {(hit.log, hit.index) for hit in wrappers}
-    for number, (log, seen) in enumerate(zip(logs, scans, strict=True)):
-        shrugged = False
-        for index in range(seen.served_index + 1, len(log.lines)):
-            line = log.lines[index][: reading.LOOKED_AT]
-            shrugged = shrugged or any(text in line for text in _SHRUG)
-            if not any(text in line for text in (*_HINTS, *_MORE_HINTS)) or index in seen.silent:
-                continue
-            weight = 0 if (number, index) in known else reading.weigh(reading.clean(line))
-            if weight == 2 and shrugged:
-                shrugged = False
-            elif weight and (best is None or weight > best[0]):
+    for number, log in enumerate(logs):
+        aside = scans[number].silent | {hit.index for hit in known if hit.log == number}
+        for index, weight in _fatal_looking(log, scans[number].served_index + 1, aside):
+            if best is None or weight > best[0]:
                 best = weight, _witness(log, index)
-            if best is not None and best[0] == 2:
-                return best[1]
-    if best is None and wrappers and not wrappers[0].outlived:
-        return _witness(logs[wrappers[0].log], wrappers[0].index)
-    return best[1] if best else None
+            if weight == BY_NAME:
+                return best
+    return best
+
+
+def _fatal_looking(log: Log, start: int, aside: set[int]) -> Iterator[tuple[int, int]]:
+    """(index, weight) of the lines from ``start`` on that look fatal, without ``aside`` and what ended nothing."""
+    shrugged = False
+    for index in range(start, len(log.lines)):
+        line = log.lines[index][: reading.LOOKED_AT]
+        shrugged = shrugged or any(text in line for text in _SHRUG)
+        if index in aside or not any(text in line for text in _HINTS):
+            continue
+        weight = reading.weigh(reading.clean(line))
+        if weight == BY_NAME and shrugged:
+            shrugged = False
+        elif weight:
+            yield index, weight

@@ -51,7 +51,8 @@ class Incident:
 class Diagnosis:
     """``cause`` is the first cause; ``others`` are what it led to, or what was seen besides; ``warnings`` kill nothing.
 
-    Without a cause ``first_fatal`` is the first line that looks fatal and that no entry of the table knows.
+    ``first_fatal`` is the first line that looks fatal and that no entry of the table knows: where there is no cause,
+    and where the cause that was found is only an echo, whose reason that line may be.
     """
 
     cause: Incident | None = None

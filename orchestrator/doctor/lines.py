@@ -43,6 +43,9 @@ _FATAL = re.compile(
 _BARE = re.compile(rf"^{_TYPE}$")
 _ASIDE = re.compile(r"^\s*(?:raise |except |return |File \"|\^|~|Dumping )|^Traceback |^\s*$")
 
+# What an agent says of its own rank and of the others, with the reason that one of them gave.
+_AGENT = re.compile(r"^sparkctl: attempt \d+ (?P<state>\w+)")
+
 # 2026-11-30T01:41:04, 2026-11-30 01:41:04, vLLM's 11-30 01:41:04
 _DATED = re.compile(r"(?<![\d-])(?:\d{4}-)?(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)")
 _GLOG_TIME = re.compile(r"\[[DIWEF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)\.")
@@ -97,6 +100,9 @@ def level(line: str) -> Level:
 
 def weigh(line: str) -> int:
     """How fatal a line looks: 2 an error by name, 1 something else said at the level of an error, 0 neither."""
+    agent = _AGENT.match(owner(line)[2])
+    if agent:
+        return 1 if agent["state"] in ("stopping", "failed") and "asked to stop" not in line else 0
     how = level(line)
     rest = words(line)
     if how in ("news", "warning") or _ASIDE.search(rest):
@@ -105,6 +111,11 @@ def weigh(line: str) -> int:
         return 2
     said = _WORD.sub("", rest).partition("] ")[2] or rest
     return 1 if how == "error" and not said.startswith(" ") and not _ASIDE.search(said) else 0
+
+
+def relayed(line: str) -> bool:
+    """Whether this is an agent's word, which may quote what another rank said."""
+    return _AGENT.match(owner(line)[2]) is not None
 
 
 def stamp(line: str) -> float | None:

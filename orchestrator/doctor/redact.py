@@ -6,7 +6,7 @@ import re
 
 _NAME = r"(?:hf_token|hugging_?face_hub_token|(?:vllm_)?api[_-]?keys?|password|secret_key)"
 _NAMED = re.compile(
-    rf"(?P<before>['\"]?\b{_NAME}['\"]?(?:\s?[:=]\s?|\s))(?!None\b)(?P<value>\[[^\]\n]{{0,4000}}\]?|'[^'\n]{{1,500}}'?"
+    rf"(?P<before>['\"]?\b{_NAME}['\"]?\s?[:=]\s?|--(?:api-key|hf-token)\s)(?!None\b)(?P<value>\[[^\]\n]{{0,4000}}\]?|'[^'\n]{{1,500}}'?"
     r"|\"[^\"\n]{1,500}\"?|[^\s,;)}\]]{4,500})",
     re.IGNORECASE,
 )

@@ -27,13 +27,17 @@ ORDER: dict[Phase, int] = {"any": 0, "starting": 1, "loading": 2, "compiling": 3
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A line that an entry matched: ``index`` from 0, ``at`` in seconds of the year (None where nothing says it)."""
+    """A line that an entry matched: ``index`` from 0, ``at`` in seconds of the year (None where nothing says it).
+
+    ``relayed``: an agent quotes what may stand in the log of another rank.
+    """
 
     signature: Signature
     log: int
     index: int
     seen: Mapping[str, str]
     at: float | None
+    relayed: bool = False
     outlived: bool = False
 
 
@@ -104,7 +108,7 @@ def _hit(logs: tuple[Log, ...], where: tuple[int, int], line: str, kinds: list[S
             continue
         if kind.after and not _earlier(kind.after, logs, where):
             continue
-        return Hit(kind, number, index, seen, _time(logs[number], index))
+        return Hit(kind, number, index, seen, _time(logs[number], index), reading.relayed(line))
     return None
 
 

@@ -17,7 +17,7 @@ from orchestrator.spec.cluster import Spec
 Code = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
 Phase = Literal["any", "starting", "loading", "compiling", "serving"]
 Tells = Literal["cause", "lost", "echo", "wait", "wrapper", "warning", "benign"]
-Calculation = Literal["bridge", "fit_fraction", "gids", "odd_address", "seconds"]
+Calculation = Literal["bridge", "fit_fraction", "gids", "odd_address", "seconds", "versions"]
 
 MOST_CHARACTERS = 400
 """The longest regular expression; a kind of fault is recognised by a few words."""

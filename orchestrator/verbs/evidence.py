@@ -7,11 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.doctor.redact import redact
 from orchestrator.plan import runtime
 from orchestrator.plan.launch import LaunchPlan
 from orchestrator.run.transport import NodeError, Transport
 
 LINES = 5000
+
+
+def root() -> Path:
+    """The folder with one folder a failed start, each with a file ``NODE-RANK.log`` a rank."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "sparkctl-failures"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +29,7 @@ class Evidence:
 
     @property
     def folder(self) -> Path:
-        root = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-        return root / "sparkctl-failures" / f"{self.plan.deployment}-g{self.plan.generation}"
+        return root() / f"{self.plan.deployment}-g{self.plan.generation}"
 
     def keep(self) -> tuple[str, ...]:
         """Write what the units said; answers with a line on where, or with nothing when there was nothing to keep."""
@@ -37,8 +42,11 @@ class Evidence:
             return ()
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # What an older start of the same number left would be taken for a witness of this one.
+            for old in self.folder.glob("*.log"):
+                old.unlink()
             for name, text in found.items():
-                (self.folder / name).write_text(text, encoding="utf-8")
+                (self.folder / name).write_text(redact(text), encoding="utf-8")
         except OSError as error:
             return (f"the output of the ranks could not be kept: {error}",)
         return (f"the output of every rank is kept in {self.folder}",)
