@@ -75,7 +75,7 @@ Key = tuple[int, bool, float, int, int, int]
 
 
 def _order(hits: list[Hit], *, several: bool) -> Callable[[Hit], Key]:
-    """By what a line tells, what a rank said itself first, then by time if every hit of that kind has one, else by phase, log and line."""
+    """By what a line tells; what a rank said itself first; by time if all of a kind have one, else by phase, line."""
     timed = {
         tells: all(hit.at is not None for hit in hits if hit.signature.tells == tells)
         for tells in {hit.signature.tells for hit in hits}

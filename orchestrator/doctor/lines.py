@@ -19,7 +19,8 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _MERGED = re.compile(r"^(?P<node>[\w.-]{1,64}) +(?:(?P<rank>\d{1,4}|gateway) +)?\| ?")
 # "spark-1:31:31 [0] " (NCCL)
 _HOSTED = re.compile(r"^(?P<node>[\w.-]{1,64}):\d+:\d+ \[\d+\] ")
-_STAMPED = re.compile(r"^\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?Z?\]?(?:[\t ]+|$)")
+_MOMENT = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?Z?"
+_STAMPED = re.compile(rf"^(?:\[{_MOMENT}\]|{_MOMENT})(?:[\t ]+(?:- )?|$)")
 # "engine: " (the agent's name of a step), "(EngineCore pid=12) ", "[rank1]:"
 _WHO = re.compile(r"^(?:(?!error|fatal)[a-z][\w-]{0,20}: |\([A-Za-z][^()]{0,60}\) ?|\[[Rr]ank ?\d+\]:? ?)")
 _WORD = re.compile(
