@@ -16,6 +16,7 @@ VERBS = {
     "profiles": "List what can be served, or show one profile",
     "status": "Show every gate of every rank, and where the record and the nodes differ",
     "logs": "Show the output of all ranks, merged",
+    "diagnose": "Find the first cause of a failure in logs",
     "down": "Stop a deployment and leave the nodes bare",
     "fabric": "Measure the bandwidth between the nodes, in the pinned image",
     "support-bundle": "Collect facts, plan, events, findings and logs in one file, without secrets",
