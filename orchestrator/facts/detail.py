@@ -104,7 +104,9 @@ class NodeDetail:
 
     ``services`` are units of systemd that run and matter (earlyoom, chrony, …). ``routes`` maps an address of another
     node to the netdev that the kernel would take to it. ``pings`` maps (address, bytes) to whether a ping with the
-    don't-fragment bit came back. ``clock_offset_s`` is the node's clock less the operator's.
+    don't-fragment bit came back. ``clock_offset_s`` is the node's clock less the operator's. ``measured_gbit`` maps an
+    RDMA device or netdev to what a test of bandwidth moved over it. ``model_files`` maps paths below the planned
+    model's directory to their sizes in bytes; empty when the directory is not there.
     """
 
     node: str
@@ -121,3 +123,5 @@ class NodeDetail:
     services: frozenset[str] | None = None
     clock_offset_s: float | None = None
     runtimes: tuple[str, ...] | None = None
+    measured_gbit: Mapping[str, float] = field(default_factory=dict)
+    model_files: Mapping[str, int] | None = None
