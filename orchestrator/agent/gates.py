@@ -1,7 +1,8 @@
 """The gates of readiness, each with a name and what was seen. Pure.
 
-Every rank has ``attempt``, ``processes`` and ``pins``. Rank 0 adds ``ranks``, ``health``, ``model``,
-``completion`` and ``tokens``, and its ``pins`` speaks for all ranks. Ready is every gate of every rank open.
+Every rank has ``attempt``, ``processes`` and ``pins``, and ``transport`` where the plan names RDMA devices. Rank 0 adds
+``ranks``, ``health``, ``model``, ``completion`` and ``tokens``, and its ``pins`` speaks for all ranks. Ready is every
+gate of every rank open.
 """
 
 from __future__ import annotations
@@ -28,18 +29,20 @@ class Sight:
     versions: Mapping[str, str] = field(default_factory=dict)
     peers: Mapping[int, PeerView] = field(default_factory=dict)
     probe: Probe = field(default_factory=Probe)
+    transport: tuple[Gate, ...] = ()
 
 
 def all_gates(plan: RankFile, gang: Gang, sight: Sight) -> tuple[Gate, ...]:
     """The gates of this rank, in the order in which they open."""
     if plan.rank != 0:
-        return (_attempt(plan, gang, sight), _processes(sight.own), _pins(plan, sight))
+        return (_attempt(plan, gang, sight), _processes(sight.own), _pins(plan, sight), *sight.transport)
     probe = sight.probe if sight.probe.attempt == gang.attempt else Probe()
     return (
         _attempt(plan, gang, sight),
         _processes(sight.own),
         _ranks(plan, gang, sight),
         _pins_everywhere(plan, sight),
+        *sight.transport,
         *_looks(plan, gang, probe, sight.now),
         *_canaries(plan, probe),
     )

@@ -23,12 +23,14 @@ from orchestrator.agent.probe import Probe
 from orchestrator.agent.prober import Prober
 from orchestrator.agent.server import Board, Notice, serve, token
 from orchestrator.agent.supervisor import Supervisor
+from orchestrator.agent.transport import Ear
 from orchestrator.agent.views import LIVE, Command, Own, Seen, Start, Verdict
 from orchestrator.plan.rankfile import Gate, RankFile, RankStatus
 
 TICK_S = 0.2
 WRITE_EVERY_S = 2.0
 BIND_EVERY_S = 1.0
+LISTEN_EVERY_S = 2.0
 DISTRIBUTIONS = ("vllm", "ray", "torch", "flashinfer-python", "nvidia-nccl-cu13", "transformers")
 
 
@@ -90,6 +92,7 @@ class Agent:
         self.supervisor = Supervisor(plan, say)
         self.memory = read_memory(self.directory / "gang.json")
         self.gang = recall(plan, self.memory, time.monotonic(), time.time())
+        self.ear, self.listened_at = Ear(plan.rdma), 0.0
         self.status: RankStatus | None = None
         self.written_at = 0.0
 
@@ -121,7 +124,7 @@ class Agent:
         now, views = time.monotonic(), peers.views()
         own = self.supervisor.poll(now, peers_missing(self.plan, self.gang.attempt, views, now))
         probe = prober.probe if prober else Probe()
-        sight = Sight(now, own, self.versions, views, probe)
+        sight = Sight(now, own, self.versions, views, probe, self._transport(now))
         gates = all_gates(self.plan, self.gang, sight)
         verdict = judge(self.plan, self.gang, sight, gates) if self.plan.rank == 0 else Verdict()
         gang, command = decide(self.plan, self.gang, Seen(now, time.time(), own, views, verdict))
@@ -137,9 +140,19 @@ class Agent:
 
     def _act(self, command: Command, now: float) -> None:
         if isinstance(command, Start):
+            self.ear = Ear(self.plan.rdma)
             self.supervisor.start(command.attempt, now)
         elif command is not None:
             self.supervisor.kill(now)
+
+    def _transport(self, now: float) -> tuple[Gate, ...]:
+        """The gate of the fabric where the plan names RDMA devices; logs are read every two seconds."""
+        if not self.plan.rdma:
+            return ()
+        if now - self.listened_at >= LISTEN_EVERY_S:
+            self.listened_at = now
+            self.ear.listen(self.supervisor.voices())
+        return (self.ear.gate(),)
 
     def _remember(self) -> None:
         memory = remember(self.plan, self.gang)

@@ -6,6 +6,7 @@ and ``poll`` says how far it is.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -94,6 +95,15 @@ class Supervisor:
         if self.own.phase == "killing":
             return self._left
         return {name: child.pid for name, child in self._daemons.items() if child.returncode is None}
+
+    def voices(self) -> list[Path]:
+        """Where processes of this attempt write: its own logs, and those that Ray keeps of its workers."""
+        found: list[Path] = []
+        with contextlib.suppress(OSError):  # a folder may go while it is read
+            found += self._directory().glob("*.log")
+            if self.plan.scratch:
+                found += Path(self.plan.scratch).glob("session_2*/logs/worker-*")
+        return sorted(found)
 
     # ---- the sequence
 

@@ -16,6 +16,8 @@ VERBS = {
     "status": "Show every gate of every rank, and where the record and the nodes differ",
     "logs": "Show the output of all ranks, merged",
     "down": "Stop a deployment and leave the nodes bare",
+    "fabric": "Measure the bandwidth between the nodes, in the pinned image",
+    "support-bundle": "Collect facts, plan, events, findings and logs in one file, without secrets",
     "completion": "Print shell completion for bash, zsh or fish",
 }
 
@@ -29,7 +31,7 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command: click.Command = importlib.import_module(f"orchestrator.cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"orchestrator.cli.{cmd_name.replace('-', '_')}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -155,6 +155,7 @@ def _rank_file(resolved: Resolved, seats: tuple[Seat, ...], index: int, number: 
             unreachable_s=ready.unreachable_s,
             join_deadline_s=ready.join_deadline_s,
         ),
+        rdma=network.devices(here.node),
         pins=dict(resolved.stack.versions),
     )
 

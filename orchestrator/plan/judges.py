@@ -24,12 +24,11 @@ def ready(code: int, stdout: str) -> Verdict:
 
 
 def progress(status: RankStatus) -> str:
-    """One line on a gang that is not ready yet."""
+    """One line on a gang that is not ready yet. Why an attempt failed stands in the line of the pause after it."""
     closed = [f"{gate.name} ({gate.saw})" for gate in status.gates if gate.open is not True]
     waits = f"; closed: {closed[0]}" if status.state == "running" and closed else ""
-    last = status.history[-1] if status.history else None
-    failed = f" (attempt {last.attempt} failed: {last.reason})" if last and last.reason not in status.doing else ""
-    return f"attempt {status.attempt} {status.state}: {status.doing}{waits}{failed}"
+    doing = status.doing if status.doing.startswith(status.state) else f"{status.state}: {status.doing}"
+    return f"attempt {status.attempt}, {doing}{waits}" if status.attempt else f"{doing}{waits}"
 
 
 def why_broken(status: RankStatus) -> str:

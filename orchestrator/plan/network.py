@@ -25,6 +25,11 @@ PER_NODE = (
 )
 
 
+def devices(node: Node) -> tuple[str, ...]:
+    """The RDMA devices that NCCL must use on ``node``: both halves of every cabled port; empty without RoCE."""
+    return tuple(rail.rdma for rail in node.rails if rail.rdma) if node.accelerator == "gb10" else ()
+
+
 def environment(cluster: Cluster, node: Node) -> dict[str, str]:
     """Variables of one rank on ``node``. RoCE settings appear only where every rail names its RDMA device."""
     first = node.rails[0]
@@ -34,10 +39,12 @@ def environment(cluster: Cluster, node: Node) -> dict[str, str]:
         "NCCL_SOCKET_IFNAME": first.netdev,
         "TP_SOCKET_IFNAME": first.netdev,
     }
-    devices = [rail.rdma for rail in node.rails if rail.rdma]
-    if node.accelerator == "gb10" and devices:
+    if devices(node):
         found |= {
-            "NCCL_IB_HCA": ",".join(devices),
+            # What NCCL says at this level while it connects is how each rank's agent knows what it really uses.
+            "NCCL_DEBUG": "INFO",
+            "NCCL_DEBUG_SUBSYS": "INIT,NET",
+            "NCCL_IB_HCA": ",".join(devices(node)),
             "NCCL_IB_DISABLE": "0",
             "NCCL_NET": "IB",
             "OMPI_MCA_btl_tcp_if_include": first.netdev,

@@ -95,6 +95,7 @@ class RankFile:
     """One rank of one generation. Paths are as the agent sees them (inside the container where there is one).
 
     ``scratch`` is a short directory that every attempt gets empty: temporary files and unix sockets go there.
+    ``rdma`` are the devices that NCCL must use for the gate ``transport`` to open; empty where there is no such gate.
     """
 
     deployment: str
@@ -113,6 +114,7 @@ class RankFile:
     service: Service
     policy: Policy = Policy()
     scratch: str = ""
+    rdma: tuple[str, ...] = ()
     pins: Mapping[str, str] = field(default_factory=dict)
     schema: int = SCHEMA
 
@@ -132,6 +134,7 @@ class RankFile:
                 Step(**{**step, "argv": tuple(step["argv"]), "children": tuple(step["children"])})
                 for step in raw["steps"]
             )
+            raw["rdma"] = tuple(raw.get("rdma", ()))
             raw["service"] = Service(**raw["service"])
             policy = raw["policy"]
             raw["policy"] = Policy(**{**policy, "backoff_s": tuple(policy["backoff_s"])})

@@ -35,6 +35,23 @@ def start(plan: LaunchPlan, unit: Unit) -> tuple[str, ...]:
     )
 
 
+def once(unit: Unit, env: Mapping[str, str], words: tuple[str, ...]) -> tuple[str, ...]:
+    """Run the unit's own interpreter for a moment, as the unit would run, with ``words``; it reads standard input."""
+    container = unit.container
+    if container is None:
+        return ("env", *(f"{key}={value}" for key, value in sorted(env.items())), unit.argv[0], *words)
+    return (
+        *("docker", "run", "--rm", "--interactive", "--pull", "never", "--network", "host", "--user", container.user),
+        *(("--gpus", container.gpus) if container.gpus else ()),
+        *_each("--device", container.devices),
+        *_each("--cap-add", container.capabilities),
+        *_each("--ulimit", container.ulimits),
+        *("--shm-size", str(container.shm_bytes)),
+        *_pairs("--env", env),
+        *("--entrypoint", unit.argv[0], container.image, *words),
+    )
+
+
 def stop(plan: LaunchPlan, unit: Unit) -> tuple[str, ...]:
     """End the unit but keep what ``start_again`` needs. Harmless when it is not there."""
     if unit.container is None:

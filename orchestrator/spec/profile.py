@@ -130,6 +130,7 @@ class Profile(Spec):
 
     ``env_types`` names variables that must hold a number, so that a word is refused here and not by a running engine.
     ``waivers`` maps a code of the doctor to the reason why the operator goes on in spite of it.
+    ``fabric_test_days``: ``up`` asks for a passed ``sparkctl fabric test`` of the same nodes that is not older.
     """
 
     name: Name
@@ -151,6 +152,7 @@ class Profile(Spec):
     max_body_bytes: Annotated[int, Field(ge=1024)] = 33554432
     floating_tags: bool = False
     tables_on_disk: bool = False
+    fabric_test_days: Positive | None = None
     evidence: tuple[Evidence, ...] = ()
     notes: tuple[str, ...] = ()
     waivers: dict[FindingCode, Annotated[str, Field(min_length=1)]] = {}

@@ -14,6 +14,22 @@ from orchestrator.run.transport import NodeError, Transport
 LINES = 5000
 
 
+def _root() -> Path:
+    root = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    return root / "sparkctl-failures"
+
+
+def kept_logs(deployment: str) -> tuple[tuple[str, str], ...]:
+    """(path below the folder of failures, text) of what was kept of ``deployment`` and can be read."""
+    found = []
+    for path in sorted(_root().glob(f"{deployment}-g[0-9]*/*.log")):
+        try:
+            found.append((f"{path.parent.name}/{path.name}", path.read_text(encoding="utf-8", errors="replace")))
+        except OSError:
+            continue
+    return tuple(found)
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """Where to look, and whom to ask."""
@@ -23,8 +39,7 @@ class Evidence:
 
     @property
     def folder(self) -> Path:
-        root = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-        return root / "sparkctl-failures" / f"{self.plan.deployment}-g{self.plan.generation}"
+        return _root() / f"{self.plan.deployment}-g{self.plan.generation}"
 
     def keep(self) -> tuple[str, ...]:
         """Write what the units said; answers with a line on where, or with nothing when there was nothing to keep."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event as Flag
 
+from orchestrator.doctor.finding import Finding
 from orchestrator.doctor.preflight import findings
 from orchestrator.facts.node import NodeFacts
 from orchestrator.plan import phases
@@ -26,6 +27,7 @@ from orchestrator.run.transport import NodeError, Transport
 from orchestrator.verbs import names, secrets, stored, world
 from orchestrator.verbs.errors import BlockedError, InterruptedVerbError, RefusedError, UsageError, VerbError
 from orchestrator.verbs.evidence import Evidence
+from orchestrator.verbs.fabric import missing
 from orchestrator.verbs.fit import refuse_impossible
 from orchestrator.verbs.plan import anew, built
 from orchestrator.verbs.running import Running, running
@@ -90,11 +92,12 @@ def up(catalog: Catalog, request: Request, sink: Callable[[Event], None], cancel
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one look at the world told: the plan for it, what runs, and the nodes' facts."""
+    """What one look at the world told: the plan for it, what runs, the nodes' facts, and a test that is missing."""
 
     plan: LaunchPlan
     now: Running
     facts: Mapping[str, NodeFacts]
+    missing: tuple[Finding, ...] = ()
 
     @property
     def nothing_to_do(self) -> bool:
@@ -109,12 +112,12 @@ def _look(stage: Stage) -> View:
     refuse_impossible(stage.catalog, resolved, answers.facts)
     now = running(answers.facts, resolved.deployment)
     plan = built(stage.chosen, answers.facts, now)
-    return View(plan, now, answers.facts)
+    return View(plan, now, answers.facts, missing(resolved, time.time()))
 
 
 def _refuse_impossible(view: View) -> None:
     ours = (*((view.now.plan,) if view.now.plan else ()), *view.now.others)
-    found = () if view.nothing_to_do else findings(view.plan, view.facts, ours)
+    found = () if view.nothing_to_do else (*findings(view.plan, view.facts, ours), *view.missing)
     if found:
         raise RefusedError(*(f"{finding}\n  -> {finding.remedy}" for finding in found))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import tarfile
 import time
 from pathlib import Path
 from typing import Any
@@ -68,11 +70,14 @@ def test_the_openai_client_chats_streams_and_is_refused_in_its_own_words(desk: D
         client.chat.completions.create(model="no-such-model", messages=ask)
 
 
+def secrets_of(desk: Desk) -> set[str]:
+    """Every secret of the generation that runs, and the operator's key."""
+    files = [*desk.state.rglob("*.token"), *desk.state.rglob("*.key"), *desk.state.rglob("engine.map")]
+    return {path.read_text(encoding="utf-8").split()[-1] for path in files} | {desk.key}
+
+
 def test_no_secret_is_in_an_argv_a_plan_or_a_log(desk: Desk) -> None:
-    secrets = {
-        path.read_text(encoding="utf-8").split()[-1]
-        for path in [*desk.state.rglob("*.token"), *desk.state.rglob("*.key"), *desk.state.rglob("engine.map")]
-    } | {desk.key}
+    secrets = secrets_of(desk)
     assert len(secrets) >= 4
     seen = "\n".join(desk.processes().values())
     seen += "\n".join(path.read_text(errors="replace") for path in desk.state.rglob("*.log"))
@@ -81,6 +86,18 @@ def test_no_secret_is_in_an_argv_a_plan_or_a_log(desk: Desk) -> None:
     )
     assert [secret[:4] for secret in secrets if secret in seen] == []
     assert {oct(path.stat().st_mode & 0o077) for path in desk.state.rglob("*.key")} == {"0o0"}
+
+
+def test_a_support_bundle_holds_everything_but_secrets(desk: Desk, tmp_path: Path) -> None:
+    out = tmp_path / "bundle.tar.gz"
+    done = desk.run("support-bundle", "tiny", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(out) as archive:
+        files = [archive.extractfile(member) for member in archive.getmembers()]
+        names = [member.name.removeprefix("sparkctl-support/cluster-embedded/") for member in archive.getmembers()]
+        whole = b"".join(file.read() for file in files if file is not None)
+    assert {"plan.json", "findings.txt", "node-a/facts.txt", "node-b/1.log", "node-a/gateway.log"} <= set(names)
+    assert [secret[:4] for secret in secrets_of(desk) if secret.encode() in whole] == []
 
 
 def test_logs_merge_the_ranks_with_their_nodes(desk: Desk) -> None:
@@ -175,6 +192,14 @@ def test_down_leaves_nothing(desk: Desk) -> None:
     assert desk.listening() == set()
     assert not desk.state.exists() or list(desk.state.iterdir()) == []
     assert desk.run("down", "tiny").returncode == 0
+
+
+def test_the_fabric_is_measured_without_a_deployment(desk: Desk) -> None:
+    done = desk.run("fabric", "test", "tiny", "--size-mib", "16", "--rounds", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["nodes"], report["backend"], report["verdict"]) == (["node-a", "node-b"], "gloo", "unknown")
+    assert report["bus_bytes_s"] > 0
 
 
 def test_an_engine_that_exits_at_once_is_told_with_its_first_fatal_line_and_undone(desk: Desk) -> None:

@@ -3,6 +3,7 @@ sparkctl's word for it. The tests run in the order they stand in: each begins wi
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -226,3 +227,14 @@ def test_mp_serves_the_same_without_ray(operator: Operator, lab: Lab) -> None:
     with pytest.raises(httpx.HTTPError):
         httpx.get(f"http://{lab.nodes[0].address}:8001/health", timeout=2)
     assert operator.run("down", "lab").returncode == 0
+
+
+def test_the_fabric_is_measured_in_the_image_and_over_the_fabric(operator: Operator, lab: Lab) -> None:
+    before = lab.nodes[1].rail_bytes(0)
+    done = operator.run("fabric", "test", "lab", "--nodes", "2", "--executor", "mp", "--size-mib", "32", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["nodes"], report["backend"], report["verdict"]) == (["spark-1", "spark-2"], "gloo", "unknown")
+    assert report["bus_bytes_s"] > 0
+    assert lab.nodes[1].rail_bytes(0) - before > 12 * 16 * 2**20
+    assert [each.name for node in lab.nodes for each in node.containers()] == []

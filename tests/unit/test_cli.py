@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -400,3 +401,26 @@ def test_the_line_to_paste_after_up_reads_the_key_from_its_file(tmp_path: Path) 
     assert words[0] == f"{made.gateway.endpoint}/chat/completions"
     assert "Authorization: Bearer sk-1" in words
     assert json.loads(words[-1])["model"] == "tiny"
+
+
+def test_a_support_bundle_is_one_private_file_and_is_not_written_over(cli: Cli, tmp_path: Path) -> None:
+    keys = tmp_path / "home/.config/sparkctl/keys"
+    keys.mkdir(parents=True)
+    (keys / "tiny").write_text("opensesame-opensesame\n")
+    kept = tmp_path / "home/.local/state/sparkctl-failures/tiny-g1"
+    kept.mkdir(parents=True)
+    (kept / "node-a-0.log").write_text("ERROR it failed with opensesame-opensesame and HF_TOKEN=hf_abcdefghijkl\n")
+    done = cli("support-bundle", "tiny", "--out", "b.tar.gz")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "b.tar.gz").stat().st_mode & 0o777 == 0o600
+    with tarfile.open(tmp_path / "b.tar.gz") as archive:
+        texts = {}
+        for member in archive.getmembers():
+            file = archive.extractfile(member)
+            assert file is not None
+            texts[member.name] = file.read().decode()
+    assert texts["sparkctl-support/kept/tiny-g1/node-a-0.log"] == "ERROR it failed with *** and HF_TOKEN=***\n"
+    assert "== end" in texts["sparkctl-support/cluster-embedded/node-a/facts.txt"]
+    assert "sparkctl-support/versions.json" in texts
+    again = cli("support-bundle", "tiny", "--out", "b.tar.gz")
+    assert (again.returncode, "File exists" in again.stderr) == (2, True)

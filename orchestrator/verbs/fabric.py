@@ -1,0 +1,146 @@
+"""``fabric test``: measure what the ranks of a profile would have between them, and remember it with a date."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from orchestrator.doctor.finding import Finding
+from orchestrator.facts.node import NodeFacts
+from orchestrator.plan import fabric
+from orchestrator.plan.launch import LaunchPlan
+from orchestrator.plan.resolve import Resolved
+from orchestrator.run.catalog import Catalog
+from orchestrator.run.transport import NodeError, Transport
+from orchestrator.verbs import world
+from orchestrator.verbs.errors import RefusedError, VerbError
+from orchestrator.verbs.plan import built
+from orchestrator.verbs.running import running
+from orchestrator.verbs.silent import told
+from orchestrator.verbs.sitting import sitting
+from orchestrator.verbs.world import Ask
+
+KEPT = 50
+DAY_S = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One measurement: Unix time, the nodes by rank, bytes per second and direction of one rank, and the judgement."""
+
+    at: float
+    cluster: str
+    nodes: tuple[str, ...]
+    size_bytes: int
+    bus_bytes_s: float
+    backend: str
+    verdict: str
+    says: str
+
+
+def test(catalog: Catalog, ask: Ask, size_bytes: int, rounds: int) -> Report:
+    """Measure and remember. Raises ``RefusedError`` while something runs there or memory is short."""
+    chosen = world.choose(catalog, ask, may_assume=False)
+    resolved = chosen.resolved
+    with sitting(world.seats(resolved.cluster, resolved.nodes)) as seats:
+        answers = world.gather(seats, resolved.deployment)
+        if answers.silent:
+            raise VerbError(*told(answers.silent))
+        plan = built(chosen, answers.facts, running(answers.facts, resolved.deployment))
+        _refuse(answers.facts, size_bytes)
+        said = _run(plan, seats, (size_bytes, rounds, resolved.profile.ports.rendezvous))
+    measured = fabric.parse(said[plan.head])
+    if measured is None:
+        words = [f"{node}: {_last(text)}" for node, text in said.items() if text.strip()]
+        raise VerbError("the test gave no result", *words, remedy="`sparkctl up` brings the image that it runs in")
+    expected = catalog.machine("gb10").fabric_bytes_s
+    verdict, says = fabric.verdict(measured, expected, resolved.cluster.topology)
+    names = tuple(node.name for node in resolved.nodes)
+    bandwidth = measured.bus_bytes_s
+    report = Report(time.time(), resolved.cluster.name, names, size_bytes, bandwidth, measured.backend, verdict, says)
+    _remember(report)
+    return report
+
+
+def reports(cluster: str) -> tuple[Report, ...]:
+    """What was measured on ``cluster`` from here, the oldest first; nothing when the file cannot be read."""
+    try:
+        rows = json.loads(_file(cluster).read_text(encoding="utf-8"))
+        return tuple(Report(**{**row, "nodes": tuple(row["nodes"])}) for row in rows)
+    except (OSError, ValueError, TypeError, KeyError):
+        return ()
+
+
+def missing(resolved: Resolved, now: float) -> tuple[Finding, ...]:
+    """What the profile's ``fabric_test_days`` asks for and is not there: a passed test of these nodes, that recent."""
+    days, names = resolved.profile.fabric_test_days, tuple(node.name for node in resolved.nodes)
+    if days is None:
+        return ()
+    passed = [each for each in reports(resolved.cluster.name) if each.nodes == names and each.verdict == "pass"]
+    if passed and now - passed[-1].at <= days * DAY_S:
+        return ()
+    last = f"the last passed {(now - passed[-1].at) / DAY_S:.0f} days ago" if passed else "none that passed"
+    return (
+        Finding(
+            "FABRIC_TEST_MISSING",
+            "",
+            last,
+            f"a fabric test of {', '.join(names)} not older than {days} days",
+            f"sparkctl fabric test {resolved.profile.name} --nodes {len(names)}",
+            "a link that is up and slow is found by measuring only",
+        ),
+    )
+
+
+def _refuse(facts: Mapping[str, NodeFacts], size_bytes: int) -> None:
+    """Unified memory: a test that fills it freezes the box, and one beside a serving engine takes it down."""
+    wanted = 2 * size_bytes + fabric.ROOM_BYTES
+    said = []
+    for name, node in facts.items():
+        busy = sorted({unit.deployment for unit in node.units if unit.running})
+        said += [f"{name}: should be free, found deployment {each}\n  -> sparkctl down {each}" for each in busy]
+        if node.memory_available_bytes is not None and node.memory_available_bytes < wanted:
+            free = node.memory_available_bytes / 1e9
+            said.append(f"{name}: should have {wanted / 1e9:.1f} GB of memory available, found {free:.1f} GB")
+    if said:
+        raise RefusedError(*said)
+
+
+def _run(plan: LaunchPlan, seats: Mapping[str, Transport], what: tuple[int, int, int]) -> dict[str, str]:
+    """Every rank at once, because each waits for the others; node -> what it printed on both streams."""
+    size_bytes, rounds, port = what
+
+    def one(number: int) -> tuple[str, str]:
+        rank = plan.ranks[number]
+        argv = fabric.command(plan, rank, size_bytes, rounds, port)
+        try:
+            result = seats[rank.node].run(argv, deadline_s=fabric.DEADLINE_S + 30.0, stdin=fabric.PROGRAM.encode())
+        except NodeError as error:
+            return rank.node, str(error)
+        return rank.node, result.stdout + result.stderr
+
+    with ThreadPoolExecutor(max_workers=len(plan.ranks)) as pool:
+        return dict(pool.map(one, range(len(plan.ranks))))
+
+
+def _last(text: str) -> str:
+    return text.strip().splitlines()[-1][:300]
+
+
+def _file(cluster: str) -> Path:
+    root = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    return root / "sparkctl-fabric" / f"{cluster}.json"
+
+
+def _remember(report: Report) -> None:
+    path = _file(report.cluster)
+    rows = [asdict(each) for each in (*reports(report.cluster), report)][-KEPT:]
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    fresh.replace(path)

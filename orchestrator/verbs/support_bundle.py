@@ -1,0 +1,141 @@
+"""``support-bundle``: one file that lets somebody else see what happened, without a secret in it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import platform
+import sys
+import tarfile
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator import __version__
+from orchestrator.doctor.preflight import findings
+from orchestrator.doctor.redact import redact
+from orchestrator.facts.node import question
+from orchestrator.plan import runtime
+from orchestrator.plan.launch import LaunchPlan
+from orchestrator.run.catalog import Catalog
+from orchestrator.run.transport import NodeError, Transport
+from orchestrator.spec.cluster import Cluster
+from orchestrator.verbs import names, secrets, world
+from orchestrator.verbs.errors import UsageError
+from orchestrator.verbs.evidence import kept_logs
+from orchestrator.verbs.running import running
+from orchestrator.verbs.sitting import sitting
+
+LINES = 5000
+ASK_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Where it lies, the names of what is in it, and the nodes that did not answer."""
+
+    path: Path
+    members: tuple[str, ...]
+    silent: Mapping[str, NodeError]
+
+
+def support_bundle(catalog: Catalog, name: str, out: Path) -> Bundle:
+    """Collect what is known of deployment ``name``. Nodes that are silent are said to be so in the bundle.
+
+    Raises ``UsageError`` when ``out`` cannot be written; it is not written over.
+    """
+    names.check(name, "NAME")
+    members: dict[str, str] = {"versions.json": _versions()}
+    silent: dict[str, NodeError] = {}
+    for cluster in world.clusters(catalog):
+        with sitting(world.seats(cluster)) as seats:
+            members |= _of_cluster(cluster, seats, name, silent)
+    members |= {f"kept/{path}": text for path, text in kept_logs(name)}
+    known = _known_secrets(name)
+    clean = {path: redact(text, known) for path, text in sorted(members.items())}
+    _write(out, clean)
+    return Bundle(out, tuple(clean), silent)
+
+
+def _of_cluster(
+    cluster: Cluster, seats: Mapping[str, Transport], name: str, silent: dict[str, NodeError]
+) -> dict[str, str]:
+    where = f"cluster-{cluster.name}"
+    answers = world.gather(seats, name)
+    silent |= answers.silent
+    found = {f"{where}/cluster.json": cluster.model_dump_json(indent=2)}
+    found |= {f"{where}/{node}/silent.txt": f"{error}\n{error.remedy}\n" for node, error in answers.silent.items()}
+    found |= dict(_facts(where, seats, name))
+    now = running(answers.facts, name)
+    if now.plan is None:
+        return found
+    found[f"{where}/plan.json"] = now.plan.canonical()
+    found[f"{where}/differs.txt"] = "\n".join((*now.differs, *now.unrecorded)) + "\n"
+    whole = set(answers.facts).issuperset((*now.plan.nodes, now.plan.gateway.node))
+    said = findings(now.plan, answers.facts, (now.plan, *now.others)) if whole else ()
+    found[f"{where}/findings.txt"] = "\n".join(f"{each}\n  -> {each.remedy}" for each in said) + "\n"
+    return found | dict(_logs(where, now.plan, seats))
+
+
+def _facts(where: str, seats: Mapping[str, Transport], name: str) -> Iterator[tuple[str, str]]:
+    """Every node's whole answer as it was: the parser may be what is wrong."""
+
+    def ask(item: tuple[str, Transport]) -> tuple[str, str]:
+        node, transport = item
+        return f"{where}/{node}/facts.txt", _said(transport, question(name))
+
+    with ThreadPoolExecutor(max_workers=max(1, min(64, len(seats)))) as pool:
+        yield from pool.map(ask, seats.items())
+
+
+def _logs(where: str, plan: LaunchPlan, seats: Mapping[str, Transport]) -> Iterator[tuple[str, str]]:
+    for unit in plan.units:
+        text = _said(seats[unit.node], runtime.logs(unit, follow=False, lines=LINES))
+        yield f"{where}/{unit.node}/{unit.rank}.log", text
+
+
+def _said(transport: Transport, argv: tuple[str, ...]) -> str:
+    try:
+        result = transport.run(argv, deadline_s=ASK_S)
+    except NodeError as error:
+        return f"{error}\n"
+    return result.stdout + result.stderr
+
+
+def _versions() -> str:
+    value = {
+        "sparkctl": __version__,
+        "python": sys.version,
+        "system": platform.platform(),
+        "made_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+    return json.dumps(value, indent=2) + "\n"
+
+
+def _known_secrets(name: str) -> tuple[str, ...]:
+    """The operator's own keys, of every deployment: a log may quote any of them."""
+    found = []
+    for each in {name, *secrets.started_here()}:
+        try:
+            found.append(secrets.client_key_path(each).read_text(encoding="utf-8").strip())
+        except OSError:
+            continue
+    return tuple(found)
+
+
+def _write(out: Path, members: Mapping[str, str]) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for path, text in members.items():
+            data = text.encode(errors="replace")
+            info = tarfile.TarInfo(f"sparkctl-support/{path}")
+            info.size, info.mode, info.mtime = len(data), 0o600, int(time.time())
+            archive.addfile(info, io.BytesIO(data))
+    try:
+        with os.fdopen(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(buffer.getvalue())
+    except OSError as error:
+        raise UsageError(f"--out: should be a new file that can be written, found {out}: {error.strerror}") from None
