@@ -49,6 +49,12 @@ BEFORE_A_START = (
         "build or resolve it as containers/README.md says and write the digest into the stack",
     ),
 )
+FABRIC_TEST_MISSING = Code(
+    "FABRIC_TEST_MISSING",
+    "a recent fabric test, where the profile asks for one",
+    "A link that is up and slow is found by measuring only.",
+    "sparkctl fabric test PROFILE",
+)
 # Nothing could be brought to the nodes or checked there without these.
 NEVER_WAIVED = frozenset({"IMAGE_DIGEST_UNKNOWN", "NODE_SILENT"})
 _ROOMS: tuple[ModuleType, ...] = (node, image, parity, memory, rails, paths, clock, planned, rendered)
@@ -56,7 +62,7 @@ _ROOMS: tuple[ModuleType, ...] = (node, image, parity, memory, rails, paths, clo
 
 def codes() -> dict[str, Code]:
     """Code by name, in the order of the families."""
-    found = [NODE_SILENT, *BEFORE_A_START]
+    found = [NODE_SILENT, *BEFORE_A_START, FABRIC_TEST_MISSING]
     for room in _ROOMS:
         found += [value for value in vars(room).values() if isinstance(value, Code)]
     return {each.code: each for each in found}

@@ -97,7 +97,7 @@ def _ranks(sight: Sight, images: Mapping[str, ImageInside | None]) -> Iterator[F
     seen = {name: image for name, image in images.items() if image and image.nccl_sha256}
     builds = {image.nccl_sha256 for image in seen.values()}
     for entry in sight.table.combinations:
-        if "ranks" not in entry.where or len(images) < 2 or sight.plan is None:
+        if "ranks" not in entry.where or len(images) < 2 or sight.plan is None or sight.plan.runtime != "docker":
             continue
         if len(builds) > 1:
             where: Where = {**_where(sight, None), "ranks": "differ"}

@@ -87,19 +87,26 @@ def _pinned(node: Node, detail: NodeDetail, unit: Unit) -> Iterator[Finding]:
 
 def _caches(node: Node, detail: NodeDetail, unit: Unit) -> Finding:
     bad, blind = [], False
-    for name, value in unit.env.items():
-        if not name.endswith(_CACHES) or name.startswith(_MODELS) or not value.startswith("/"):
-            continue
-        path = _on_host(unit, value)
-        disk = disk_of(detail, path) if path else None
-        blind = blind or (bool(path) and disk is None)
+    for name, path in cache_paths(unit).items():
+        disk = disk_of(detail, path)
+        blind = blind or disk is None
         if disk is not None and disk.filesystem.startswith(_SHARED):
-            bad.append(f"{name}={value} ({disk.filesystem} at {disk.path})")
+            bad.append(f"{name}={unit.env[name]} ({disk.filesystem} at {disk.path})")
     if bad:
         return JIT_CACHE_ON_SHARED_FS.fail(node.name, ", ".join(bad))
     if blind:
         return JIT_CACHE_ON_SHARED_FS.unknown(node.name, "the node did not tell what filesystem holds them")
     return JIT_CACHE_ON_SHARED_FS.passed(node.name, "on the node's own disk")
+
+
+def cache_paths(unit: Unit) -> dict[str, str]:
+    """Variable -> path on the node, for every cache of compiled code that does not lie in the container alone."""
+    found = {
+        name: _on_host(unit, value)
+        for name, value in unit.env.items()
+        if name.endswith(_CACHES) and not name.startswith(_MODELS) and value.startswith("/")
+    }
+    return {name: path for name, path in found.items() if path}
 
 
 def _on_host(unit: Unit, path: str) -> str:
