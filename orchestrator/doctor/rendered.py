@@ -42,14 +42,16 @@ def findings(sight: Sight) -> Iterator[Finding]:
         unit = units.get(node.name)
         if unit is None:
             continue
-        yield from _bound(node, unit)
+        image = sight.image(detail)
+        yield from _bound(node, unit, frozenset(image.env) if image else frozenset())
         yield from _pinned(node, detail, unit)
         yield _caches(node, detail, unit)
 
 
-def _bound(node: Node, unit: Unit) -> Iterator[Finding]:
+def _bound(node: Node, unit: Unit, baked: frozenset[str]) -> Iterator[Finding]:
+    """What the image bakes in and the plan leaves alone is judged with the image."""
     rails, addresses = {rail.netdev for rail in node.rails}, {rail.address for rail in node.rails}
-    named = {name: unit.env.get(name, "") for name in _BINDS}
+    named = {name: unit.env.get(name, "") for name in _BINDS if name in unit.env or name not in baked}
     off = [
         f"{name}={value or '(unset)'}" for name, value in named.items() if not _names(value) or _names(value) - rails
     ]
@@ -59,8 +61,8 @@ def _bound(node: Node, unit: Unit) -> Iterator[Finding]:
     wanted = f"{node.rails[0].netdev} {node.rails[0].address}"
     if off:
         yield CONTROL_TRAFFIC_OFF_FABRIC.fail(node.name, f"{', '.join(off)} while the rail is {wanted}")
-    else:
-        yield CONTROL_TRAFFIC_OFF_FABRIC.passed(node.name, f"all on {wanted}")
+        return
+    yield CONTROL_TRAFFIC_OFF_FABRIC.passed(node.name, f"all on {wanted}")
     sets = [_names(value) for value in named.values() if value]
     if sets and not set.intersection(*sets):
         said = ", ".join(f"{name}={value}" for name, value in named.items())

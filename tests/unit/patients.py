@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +9,6 @@ from orchestrator.doctor.finding import Finding
 from orchestrator.doctor.rules import everything
 from orchestrator.doctor.sight import GIB, Sight
 from orchestrator.facts.detail import Disk, Gid, Gpu, ImageInside, Memory, Netdev, NodeDetail, RdmaDevice
-from orchestrator.facts.node import NodeFacts
 from orchestrator.plan.build import build
 from orchestrator.plan.resolve import Resolved
 from orchestrator.spec.cluster import Cluster, Node, Rail, Ssh
@@ -21,7 +19,7 @@ DIGEST = "sha256:" + "d" * 64
 NAMES = ("node-a", "node-b")
 
 
-def fabric(names: tuple[str, ...] = NAMES, topology: str = "direct", **rails: tuple[str, ...]) -> Cluster:
+def fabric(names: tuple[str, ...] = NAMES, topology: Any = "direct", **rails: tuple[str, ...]) -> Cluster:
     """Sparks named ``names``; ``rails`` may give RDMA devices per node (``-`` written as ``_``)."""
     nodes = []
     for number, name in enumerate(names):
@@ -96,7 +94,9 @@ def detail(node: Node, of: Resolved, **changes: Any) -> NodeDetail:
         memory=Memory(121 * GIB, 117 * GIB, 115 * GIB, 3 * GIB, 16 * GIB, 16 * GIB, 64 * 1024**2),
         netdevs=tuple(map(netdev, node.rails)),
         rdma=tuple(map(rdma, node.rails)),
-        routes={rail.address: rail.netdev for other in others for rail in other.rails},
+        routes={
+            there.address: here.netdev for other in others for here, there in zip(node.rails, other.rails, strict=False)
+        },
         pings={(rail.address, size): True for other in others for rail in other.rails for size in (56, 8972)},
         gpu=Gpu("NVIDIA GB10", "580.126.09", 12.0),
         images=(image(of),),
@@ -124,7 +124,7 @@ def image(of: Resolved, **changes: Any) -> ImageInside:
     return replace(whole, **changes)
 
 
-def sight(of: Resolved | None = None, told: Mapping[str, NodeFacts] | None = None, **nodes: Any) -> Sight:
+def sight(of: Resolved | None = None, told: Any = None, **nodes: Any) -> Sight:
     """``nodes`` changes single nodes: ``node_b={"clock_offset_s": 3.0}``."""
     of = of or spark()
     known = told or facts(of, disk_free_bytes=3000 * 10**9)
