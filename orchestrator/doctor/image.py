@@ -76,7 +76,7 @@ def _architecture(sight: Sight, node: Node, image: ImageInside) -> Finding:
     arch = facts.arch if facts else ""
     if not arch or not image.architecture:
         return IMAGE_ARCH_MISMATCH.unknown(node.name, f"{image.name} told no architecture")
-    own = image.architecture.rpartition("/")[2]
+    own = image.architecture.removeprefix("linux/").partition("/")[0]
     said = f"{image.name} for {own} on {arch}"
     if ARCHITECTURES.get(arch, arch) != ARCHITECTURES.get(own, own):
         return IMAGE_ARCH_MISMATCH.fail(node.name, said, IMAGE_ARCH_MISMATCH.remedy.replace("IMAGE", image.name))
