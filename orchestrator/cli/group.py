@@ -14,6 +14,7 @@ VERBS = {
     "plan": "Show what each node will be and run; changes nothing",
     "fit": "Will it fit? The memory sum per node, without any cluster",
     "profiles": "List what can be served, or show one profile",
+    "doctor": "Look at nodes, fabric and plan for what would go wrong; changes nothing",
     "status": "Show every gate of every rank, and where the record and the nodes differ",
     "logs": "Show the output of all ranks, merged",
     "diagnose": "Find the first cause of a failure in logs",

@@ -13,11 +13,16 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def findings(plan: LaunchPlan, facts: Mapping[str, NodeFacts], ours: tuple[LaunchPlan, ...]) -> tuple[Finding, ...]:
-    """Everything that stands in the way, in the order of the nodes. What older generations hold does not count."""
+    """Everything that stands in the way, in the order of the nodes. What older generations hold does not count.
+
+    A node without facts is passed over: it did not answer, and that is said elsewhere.
+    """
     found: list[Finding] = list(_pins(plan))
     for name in dict.fromkeys((*plan.nodes, plan.gateway.node)):
-        node = facts[name]
-        found += _docker(plan, node)
+        node = facts.get(name)
+        if node is None:
+            continue
+        found += docker(node) if plan.runtime == "docker" else ()
         found += _programs(plan, node)
         strangers = tuple(_strangers(plan, node, ours))
         # The ports of another deployment of ours are taken by it; one finding says what to do about all of them.
@@ -37,8 +42,9 @@ def _pins(plan: LaunchPlan) -> Iterator[Finding]:
             )
 
 
-def _docker(plan: LaunchPlan, node: NodeFacts) -> Iterator[Finding]:
-    if plan.runtime != "docker" or node.docker is not None:
+def docker(node: NodeFacts) -> Iterator[Finding]:
+    """Whether the node's user can have docker do something, and what is in the way."""
+    if node.docker is not None:
         return
     problem = node.docker_problem
     if "permission denied" in problem.lower():

@@ -214,7 +214,8 @@ def warnings(resolved: Resolved) -> tuple[str, ...]:
     if profile.accelerator == "gb10" and (profile.engine.memory_utilization or 0.92) > 0.90:
         found.append(
             f"engine/memory_utilization {profile.engine.memory_utilization or 0.92}: on GB10 this share covers the "
-            "system, the page cache and NCCL too; above 0.90 starts fail or long sessions run out of memory"
+            "system, the page cache and NCCL too; above 0.90 starts fail or long sessions run out of memory "
+            "[UTIL_TOO_HIGH_FOR_UMA]"
         )
     for what, image in (("image", resolved.stack.image), ("gateway", resolved.stack.gateway)):
         if profile.runtime == "docker" and (image is None or image.digest is None):

@@ -46,18 +46,27 @@ def holds(bound: str, version: str) -> bool:
     return _HOLDS[match[1]](key(version), key(match[2]))
 
 
-def met(table: KnownBadTable, versions: Mapping[str, str], where: Mapping[str, str]) -> tuple[KnownBad, ...]:
+Where = Mapping[str, str | frozenset[str]]
+
+
+def met(table: KnownBadTable, versions: Mapping[str, str], where: Where) -> tuple[KnownBad, ...]:
     """The entries whose part is among ``versions``, within all bounds, and whose conditions ``where`` meets.
 
-    A condition that ``where`` does not know is not met: nothing is reported that was not seen.
+    A condition that ``where`` does not know is not met: nothing is reported that was not seen. Of a set of words one
+    must meet it. A condition may end in ``*``.
     """
     return tuple(
         each
         for each in table.combinations
         if each.part in versions
         and all(holds(bound, versions[each.part]) for bound in each.versions)
-        and all(where.get(name) == value for name, value in each.where.items())
+        and all(_meets(where.get(name), wanted) for name, wanted in each.where.items())
     )
+
+
+def _meets(known: str | frozenset[str] | None, wanted: str) -> bool:
+    words = (known,) if isinstance(known, str) else known or ()
+    return any(word.startswith(wanted[:-1]) if wanted.endswith("*") else word == wanted for word in words)
 
 
 def of_stack(stack: Stack) -> dict[str, str]:

@@ -95,6 +95,14 @@ def listing(answer: str) -> Listing:
     return Listing(parts[0].strip(), files)
 
 
+def look(transport: Transport, directory: str) -> Listing:
+    """What ``directory`` on the node holds; read-only. Raises a ``NodeError``."""
+    seen = transport.run(("sh", "-c", _LOOK, "look", directory), deadline_s=LOOK_DEADLINE_S)
+    if seen.code != 0:
+        raise NodeError(transport.node, f"cannot look into {directory}: {seen.stderr.strip()}")
+    return listing(seen.stdout)
+
+
 def lacking(manifest: Manifest, found: Manifest) -> tuple[str, ...]:
     """The files of ``manifest`` that are missing or have another size, in its order."""
     return tuple(path for path, size in manifest.items() if found.get(path) != size)
@@ -145,10 +153,7 @@ class _Sender:
         )
 
     def _look(self) -> Listing:
-        seen = self._transport.run(("sh", "-c", _LOOK, "look", self._action.target), deadline_s=LOOK_DEADLINE_S)
-        if seen.code != 0:
-            raise NodeError(self._node, f"cannot look into {self._action.target}: {seen.stderr.strip()}")
-        return listing(seen.stdout)
+        return look(self._transport, self._action.target)
 
     def _require(self, source: Path, wanted: Manifest, todo: tuple[str, ...]) -> None:
         """What is to be sent must be here, whole; the way out is the command that fetches it."""

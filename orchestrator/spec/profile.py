@@ -7,6 +7,7 @@ knows which).
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, model_validator
@@ -17,6 +18,9 @@ Executor = Literal["ray", "mp"]
 Positive = Annotated[int, Field(ge=1)]
 EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Text = Annotated[str, Field(pattern=r"^[^\x00]*$")]
+FindingCode = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
+
+_NUMBERS = {"int": r"-?[0-9]+", "float": r"-?[0-9]+(\.[0-9]+)?([eE]-?[0-9]+)?"}
 
 
 class Nodes(Spec):
@@ -124,6 +128,8 @@ class Evidence(Spec):
 class Profile(Spec):
     """One file of ``profiles/``. ``tables_on_disk``: the engine is told to leave the card's ``tables`` on disk.
 
+    ``env_types`` names variables that must hold a number, so that a word is refused here and not by a running engine.
+    ``waivers`` maps a code of the doctor to the reason why the operator goes on in spite of it.
     ``fabric_test_days``: ``up`` asks for a passed ``sparkctl fabric test`` of the same nodes that is not older.
     """
 
@@ -138,6 +144,7 @@ class Profile(Spec):
     engine: Engine
     engine_args: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")], bool | int | float | Text | list[Text]] = {}
     env: dict[EnvName, Text] = {}
+    env_types: dict[EnvName, Literal["int", "float"]] = {}
     shm_bytes: Positive = 68719476736
     readiness: Readiness = Field(default_factory=Readiness)
     ports: Ports = Field(default_factory=Ports)
@@ -148,6 +155,16 @@ class Profile(Spec):
     fabric_test_days: Positive | None = None
     evidence: tuple[Evidence, ...] = ()
     notes: tuple[str, ...] = ()
+    waivers: dict[FindingCode, Annotated[str, Field(min_length=1)]] = {}
+
+    @model_validator(mode="after")
+    def _numbers_are_numbers(self) -> Profile:
+        for name, kind in self.env_types.items():
+            value = self.env.get(name)
+            if value is not None and not re.fullmatch(_NUMBERS[kind], value):
+                words = "a whole number in digits" if kind == "int" else "a number in digits"
+                raise ValueError(f'env: {name} should be {words} (env_types), found "{value[:40]}"')
+        return self
 
     @model_validator(mode="after")
     def _executor_has_a_stack(self) -> Profile:

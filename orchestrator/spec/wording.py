@@ -63,6 +63,7 @@ _PATTERNS = {
     r"^[0-9a-f]{64}$": "64 lower-case hexadecimal digits",
     r"^[0-9a-f]{40}$": "a commit of 40 lower-case hexadecimal digits",
     r"^[A-Za-z_][A-Za-z0-9_]*$": "a variable name of letters, digits and underscores",
+    r"^[A-Z][A-Z0-9_]*$": "a code of the doctor, such as MTU_1500",
     r"^[A-Za-z0-9_]+$": "one word of letters, digits and underscores",
     r"^[a-z0-9_]+$": "one word of lower-case letters, digits and underscores",
     r"^[a-z][a-z0-9-]*$": "a flag's name without leading dashes, lower-case with hyphens",

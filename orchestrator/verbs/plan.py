@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.doctor.finding import Finding
-from orchestrator.doctor.preflight import findings
 from orchestrator.facts.node import NodeFacts
 from orchestrator.plan import known_bad
 from orchestrator.plan.build import Operator, build
@@ -18,7 +17,7 @@ from orchestrator.run import agentzip
 from orchestrator.run.catalog import Catalog
 from orchestrator.run.transport import NodeError
 from orchestrator.spec.pins import KnownBad
-from orchestrator.verbs import names, world
+from orchestrator.verbs import checks, names, world
 from orchestrator.verbs.fit import refuse_impossible
 from orchestrator.verbs.running import Running, running
 from orchestrator.verbs.sitting import sitting
@@ -68,8 +67,8 @@ def plan(catalog: Catalog, ask: Ask, *, offline: bool = False) -> Planned:
     found = built(chosen, answers.facts, now)
     running_already = now.plan is not None and now.plan.digest == found.digest
     whole = not answers.silent and not running_already
-    ours = (*((now.plan,) if now.plan else ()), *now.others)
-    obstacles = findings(found, answers.facts, ours) if whole else ()
+    looked = checks.fast(checks.sight(catalog, resolved, found, answers.facts, now)) if whole else ()
+    obstacles = checks.fails(looked)
     return Planned(found, chosen, now, answers.silent, _met(catalog, resolved), obstacles)
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from threading import Event as Flag
 
 from orchestrator.doctor.finding import Finding
-from orchestrator.doctor.preflight import findings
 from orchestrator.facts.node import NodeFacts
 from orchestrator.plan import phases
 from orchestrator.plan.actions import Phase
@@ -24,7 +23,7 @@ from orchestrator.run.executor import Hands, Outcome, execute
 from orchestrator.run.lock import Locked, held
 from orchestrator.run.store import StatePaths, append
 from orchestrator.run.transport import NodeError, Transport
-from orchestrator.verbs import names, secrets, stored, world
+from orchestrator.verbs import checks, names, secrets, stored, world
 from orchestrator.verbs.diagnose import first_cause
 from orchestrator.verbs.errors import BlockedError, InterruptedVerbError, RefusedError, UsageError, VerbError
 from orchestrator.verbs.evidence import Evidence
@@ -87,18 +86,19 @@ def up(catalog: Catalog, request: Request, sink: Callable[[Event], None], cancel
                 stored.refuse_moved(old, view.plan)
                 _refuse_impossible(view)
                 changed = not view.nothing_to_do
+                _tell_waived(stage, view)
                 plan = _carry_out(stage, view) if changed else view.plan
     return Finished(plan, changed, time.monotonic() - began, secrets.client_key_path(plan.deployment))
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one look at the world told: the plan for it, what runs, the nodes' facts, and a test that is missing."""
+    """What one look at the world told: the plan for it, what runs, the nodes' facts, and what the rules say."""
 
     plan: LaunchPlan
     now: Running
     facts: Mapping[str, NodeFacts]
-    missing: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     @property
     def nothing_to_do(self) -> bool:
@@ -113,14 +113,22 @@ def _look(stage: Stage) -> View:
     refuse_impossible(stage.catalog, resolved, answers.facts)
     now = running(answers.facts, resolved.deployment)
     plan = built(stage.chosen, answers.facts, now)
-    return View(plan, now, answers.facts, missing(resolved, time.time()))
+    seen = checks.sight(stage.catalog, resolved, plan, answers.facts, now)
+    return View(plan, now, answers.facts, checks.fast(seen, missing(resolved, time.time())))
 
 
 def _refuse_impossible(view: View) -> None:
-    ours = (*((view.now.plan,) if view.now.plan else ()), *view.now.others)
-    found = () if view.nothing_to_do else (*findings(view.plan, view.facts, ours), *view.missing)
+    found = () if view.nothing_to_do else checks.fails(view.findings)
     if found:
         raise RefusedError(*(f"{finding}\n  -> {finding.remedy}" for finding in found))
+
+
+def _tell_waived(stage: Stage, view: View) -> None:
+    """A waived finding is passed over, but not in silence."""
+    waivers = stage.chosen.resolved.profile.waivers
+    for each in view.findings:
+        if each.verdict == "warn" and each.code in waivers:
+            stage.sink(Event("note", time.time(), says=f"waived: {each}"))
 
 
 def _wanted(request: Request) -> tuple[LaunchPlan | None, Ask]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.doctor.waive import problems
 from orchestrator.facts.node import NodeFacts, UnreadableFactsError, parse, question
 from orchestrator.plan.resolve import PlanError, Resolved, Wish, resolve
 from orchestrator.run.catalog import Catalog
@@ -85,6 +86,8 @@ def choose(catalog: Catalog, ask: Ask, *, may_assume: bool) -> Chosen:
     """
     try:
         profile = catalog.profile(ask.profile)
+        if wrong := problems(profile, catalog.known_bad()):
+            raise UsageError(*wrong, remedy="docs/doctor.md lists the codes")
         cluster, origin, example = _cluster(catalog, profile, may_assume=may_assume)
         stacks = {name: catalog.stack(name) for name in sorted(set(profile.stack.values()))}
         model = catalog.model(profile.model)

@@ -1,0 +1,73 @@
+"""Every code that the doctor knows, with its meaning and its remedy: for waivers and for the page of codes."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from orchestrator.doctor import clock, image, memory, node, parity, paths, planned, rails, rendered
+from orchestrator.doctor.code import Code
+from orchestrator.spec.pins import KnownBadTable
+
+NODE_SILENT = Code(
+    "NODE_SILENT",
+    "an answer over SSH",
+    "What runs there, and whether it is well, nobody knows.",
+    "the finding says it: ssh HOST, ssh-keyscan, or ssh-copy-id",
+)
+# The findings of these are made by ``preflight``, which knows the ports and the units of a plan.
+BEFORE_A_START = (
+    Code("DOCKER_ABSENT", "docker", "Ranks are containers of docker.", "install docker on the node"),
+    Code("DOCKER_DOWN", "a running docker", "Ranks are containers of docker.", "sudo systemctl start docker"),
+    Code(
+        "DOCKER_NO_RIGHTS",
+        "a user in group docker",
+        "sparkctl never uses sudo.",
+        "sudo usermod -aG docker USER, then log in again",
+    ),
+    Code(
+        "PROGRAM_ABSENT",
+        "ray, vllm and haproxy, for a profile that runs without containers",
+        "Without containers the node itself must have them.",
+        "in a clone of sparkctl's repository: make up; apt-get install haproxy",
+    ),
+    Code(
+        "PORT_TAKEN",
+        "free ports",
+        "Whatever listens there would get the requests that are meant for us.",
+        "stop the process that is named, or choose another port in the profile or cluster.yaml",
+    ),
+    Code(
+        "NODE_IN_USE",
+        "a node that serves one deployment",
+        "Memory of a Spark is enough for one engine.",
+        "sparkctl down NAME, or docker rm --force of what no record explains",
+    ),
+    Code(
+        "IMAGE_DIGEST_UNKNOWN",
+        "an image pinned by digest",
+        "A tag may be another image tomorrow; nodes that got different ones wait for each other for ever.",
+        "build or resolve it as containers/README.md says and write the digest into the stack",
+    ),
+)
+FABRIC_TEST_MISSING = Code(
+    "FABRIC_TEST_MISSING",
+    "a recent fabric test, where the profile asks for one",
+    "A link that is up and slow is found by measuring only.",
+    "sparkctl fabric test PROFILE",
+)
+# Nothing could be brought to the nodes or checked there without these.
+NEVER_WAIVED = frozenset({"IMAGE_DIGEST_UNKNOWN", "NODE_SILENT"})
+_ROOMS: tuple[ModuleType, ...] = (node, image, parity, memory, rails, paths, clock, planned, rendered)
+
+
+def codes() -> dict[str, Code]:
+    """Code by name, in the order of the families."""
+    found = [NODE_SILENT, *BEFORE_A_START, FABRIC_TEST_MISSING]
+    for room in _ROOMS:
+        found += [value for value in vars(room).values() if isinstance(value, Code)]
+    return {each.code: each for each in found}
+
+
+def names(table: KnownBadTable) -> frozenset[str]:
+    """Every code that a finding may carry: those of the rules and those of the table of known combinations."""
+    return frozenset(codes()) | {each.code for each in table.combinations}

@@ -1,0 +1,194 @@
+"""Rules over the rails of each node: is every named device there, active, whole, fast and of the right size?
+
+Facts of hardware: one QSFP port of a Spark is two PCIe functions of about 100 Gbit/s each (NVIDIA, dgx-spark-playbooks,
+connect-two-sparks); both must be used, each in a subnet of its own.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+
+from orchestrator.doctor.code import Code
+from orchestrator.doctor.finding import Finding
+from orchestrator.doctor.sight import Sight, active, device, netdev, port_of
+from orchestrator.facts.detail import NodeDetail
+from orchestrator.spec.cluster import Node
+
+RAIL_NOT_ON_NODE = Code(
+    "RAIL_NOT_ON_NODE",
+    "the netdev and the address that the cluster file names",
+    "Addresses and interface names of every rank come from the cluster file; a name that is not there ends in Gloo's "
+    '"Unable to find address" or in a rendezvous that waits for ever.',
+    "correct rails in cluster.yaml, or give the netdev its address: ip -4 -o addr show",
+)
+HCA_NOT_ACTIVE = Code(
+    "HCA_NOT_ACTIVE",
+    "an ACTIVE RDMA device for every rail",
+    "Device names follow the cage that the cable is in, so they differ between nodes; NCCL ends with invalid usage, or "
+    "falls back to sockets.",
+    "name each node's own active devices in cluster.yaml: ibdev2netdev shows them",
+)
+HALF_PORT_ONLY = Code(
+    "HALF_PORT_ONLY",
+    "both RDMA devices of a port among the rails",
+    "One port is two PCIe functions of about 100 Gbit/s each; with one of them the link has half its speed "
+    "and no error "
+    "says so (NVIDIA/dgx-spark-playbooks issue 102).",
+    "add the other device of the port as a rail in cluster.yaml, with an address in a subnet of its own",
+)
+TWINS_IN_ONE_SUBNET = Code(
+    "TWINS_IN_ONE_SUBNET",
+    "rails in different subnets",
+    "Two interfaces of one node in one subnet send by whichever the kernel picks, and RDMA connections fail "
+    "or go one way. "
+    "NVIDIA's own set-up script leaves clusters like this.",
+    "give each rail a subnet of its own, such as 192.168.100.0/24 and 192.168.101.0/24, in /etc/netplan and "
+    "cluster.yaml",
+)
+LINK_SLOW = Code(
+    "LINK_SLOW",
+    "a link of 200 Gbit/s",
+    "A link at 100 Gbit/s or less means that auto-negotiation failed or that the cable is another one. Breakouts of a "
+    "switch run at 100 Gbit/s by design.",
+    "ethtool NETDEV; set the port of the switch to 200G, or state topology: switch in cluster.yaml for a breakout",
+)
+RAIL_DEGRADED = Code(
+    "RAIL_DEGRADED",
+    "a measured bandwidth that fits the link",
+    "A ConnectX-7 that started degraded says 200 Gbit/s and moves a tenth, with clean counters; no software cures it "
+    "(NVIDIA/dgx-spark-playbooks pull request 108).",
+    "shut the node down, take its power away for a minute, start it again and measure again",
+)
+
+ADVICE_SPEED_MBIT = 200_000
+# One twin moves 92 to 112 of the 200 Gbit/s that its link says (NVIDIA's performance guide), so half is healthy.
+HEALTHY_SHARE = 0.4
+
+
+def findings(sight: Sight) -> Iterator[Finding]:
+    for node, detail in sight.on_fabric():
+        yield _on_node(sight, node, detail)
+        yield from _active(sight, node, detail)
+        yield from _whole(node, detail)
+        yield _subnets(node, detail)
+        yield from _speed(sight, node, detail)
+        yield from _measured(node, detail)
+
+
+def _on_node(sight: Sight, node: Node, detail: NodeDetail) -> Finding:
+    facts = sight.facts.get(node.name)
+    held = dict(facts.addresses) if facts else {}
+    held |= {each.partition("/")[0]: dev.name for dev in detail.netdevs or () for each in dev.addresses}
+    if not held and detail.netdevs is None:
+        return RAIL_NOT_ON_NODE.unknown(node.name, "the node told no addresses")
+    names = {dev.name for dev in detail.netdevs or ()} | set(held.values())
+    # A node that told netdevs but no address of any of them did not tell addresses at all.
+    wrong = [
+        rail for rail in node.rails if rail.netdev not in names or (held and held.get(rail.address) != rail.netdev)
+    ]
+    if not wrong:
+        return RAIL_NOT_ON_NODE.passed(node.name, ", ".join(f"{rail.address} on {rail.netdev}" for rail in node.rails))
+    said = [
+        f"{rail.address} on {held[rail.address]}, not on {rail.netdev}"
+        if rail.address in held
+        else f"no netdev {rail.netdev}"
+        if rail.netdev not in names
+        else f"no {rail.address} on {rail.netdev}"
+        for rail in wrong
+    ]
+    moved = [f"{held[rail.address]} for {rail.address}" for rail in wrong if rail.address in held]
+    remedy = f"in cluster.yaml nodes/{node.name}/rails name {', '.join(moved)}" if moved else ""
+    return RAIL_NOT_ON_NODE.fail(node.name, "; ".join(said), remedy)
+
+
+def _active(sight: Sight, node: Node, detail: NodeDetail) -> Iterator[Finding]:
+    wanted = [rail.rdma for rail in node.rails if rail.rdma]
+    if not wanted:
+        return
+    if detail.rdma is None:
+        yield HCA_NOT_ACTIVE.unknown(node.name, "the node told no RDMA devices")
+        return
+    bad = []
+    for name in wanted:
+        found = device(detail, name)
+        if found is None or not active(found):
+            bad.append(f"{name} is {found.state if found else 'not there'}")
+    if bad:
+        yield HCA_NOT_ACTIVE.fail(node.name, "; ".join(bad), _offer(sight, node))
+    else:
+        yield HCA_NOT_ACTIVE.passed(node.name, ", ".join(wanted))
+
+
+def _offer(sight: Sight, broken: Node) -> str:
+    """Each node's own active devices, so that the values can be copied from the finding."""
+    offers = []
+    for node, detail in sight.on_fabric():
+        names = [each.name for each in detail.rdma or () if active(each)]
+        if names:
+            offers.append(f"{node.name} {','.join(names)}")
+    if not any(offer.startswith(f"{broken.name} ") for offer in offers):
+        return f"{broken.name} has no active RDMA device: plug the cable in, then ibdev2netdev on {broken.name}"
+    return f"in cluster.yaml set nodes/*/rails/*/rdma per node: {' / '.join(offers)}"
+
+
+def _whole(node: Node, detail: NodeDetail) -> Iterator[Finding]:
+    used = {rail.rdma for rail in node.rails if rail.rdma}
+    if not used:
+        return
+    if detail.rdma is None:
+        yield HALF_PORT_ONLY.unknown(node.name, "the node told no RDMA devices")
+        return
+    live = [each for each in detail.rdma if active(each)]
+    ports = {port_of(each.name, each.port) for each in live if each.name in used}
+    missing = [each for each in live if each.name not in used and port_of(each.name, each.port) in ports]
+    if missing:
+        names = ", ".join(f"{each.name} ({each.netdev})" for each in missing)
+        yield HALF_PORT_ONLY.warn(
+            node.name,
+            f"{', '.join(sorted(used))} without {names}",
+            f"in cluster.yaml add to nodes/{node.name}/rails: {names}, with an address in a subnet of its own",
+        )
+    elif ports:
+        yield HALF_PORT_ONLY.passed(node.name, ", ".join(sorted(used)))
+
+
+def _subnets(node: Node, detail: NodeDetail) -> Finding:
+    if detail.netdevs is None:
+        return TWINS_IN_ONE_SUBNET.unknown(node.name, "the node told no netdevs")
+    seen: dict[str, str] = {}
+    for rail in node.rails:
+        dev = netdev(detail, rail.netdev)
+        for network in {str(ipaddress.ip_interface(each).network) for each in (dev.addresses if dev else ())}:
+            if network in seen and seen[network] != rail.netdev:
+                return TWINS_IN_ONE_SUBNET.warn(node.name, f"{seen[network]} and {rail.netdev} both in {network}")
+            seen[network] = rail.netdev
+    return TWINS_IN_ONE_SUBNET.passed(node.name, ", ".join(seen) or "no addresses")
+
+
+def _speed(sight: Sight, node: Node, detail: NodeDetail) -> Iterator[Finding]:
+    least = ADVICE_SPEED_MBIT // 2 if sight.cluster.topology == "switch" else ADVICE_SPEED_MBIT
+    for rail in node.rails:
+        dev = netdev(detail, rail.netdev)
+        if dev is None or dev.speed_mbit is None:
+            yield LINK_SLOW.unknown(node.name, f"{rail.netdev} told no speed")
+        elif dev.speed_mbit < least:
+            said = f"{rail.netdev} at {dev.speed_mbit // 1000} Gbit/s"
+            yield LINK_SLOW.warn(node.name, said, LINK_SLOW.remedy.replace("NETDEV", rail.netdev))
+        else:
+            yield LINK_SLOW.passed(node.name, f"{rail.netdev} at {dev.speed_mbit // 1000} Gbit/s")
+
+
+def _measured(node: Node, detail: NodeDetail) -> Iterator[Finding]:
+    """By a measurement only: the speed of the link says nothing about it."""
+    for rail in node.rails:
+        names = {rail.netdev, rail.rdma}
+        values = [value for name, value in detail.measured_gbit.items() if name in names]
+        if not values:
+            yield RAIL_DEGRADED.unknown(node.name, f"nobody measured {rail.rdma or rail.netdev}")
+            continue
+        dev = netdev(detail, rail.netdev)
+        link = (dev.speed_mbit if dev and dev.speed_mbit else ADVICE_SPEED_MBIT) / 1000
+        said = f"{rail.rdma or rail.netdev} {min(values):g} of {link:g} Gbit/s"
+        bad = min(values) < HEALTHY_SHARE * link
+        yield RAIL_DEGRADED.warn(node.name, said) if bad else RAIL_DEGRADED.passed(node.name, said)

@@ -1,0 +1,347 @@
+"""Every rule: what it finds, what it leaves alone, and that nothing is said where nobody could look."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from orchestrator.doctor.rules import everything, fast
+from orchestrator.doctor.sight import GIB, Sight
+from orchestrator.facts.detail import Disk, Gid, Gpu, ImageInside, Memory, Netdev, RdmaDevice
+from orchestrator.spec.cluster import Cluster, Node
+from tests.unit.builders import SHIPPED, facts
+from tests.unit.patients import alarms, detail, fabric, gids, image, netdev, quiet, rdma, sight, spark
+
+OF = spark()
+HERE, THERE = OF.nodes
+MEMORY = Memory(121 * GIB, 117 * GIB, 115 * GIB, 3 * GIB, 16 * GIB, 16 * GIB, 64 * 1024**2)
+
+
+def met(**node_b: Any) -> list[tuple[str, str, str]]:
+    """Alarms of a healthy pair of which node-b is changed."""
+    return alarms(sight(OF, node_b=node_b))
+
+
+@pytest.mark.parametrize("executor", ["ray", "mp"])
+def test_a_healthy_pair_yields_passes_only(executor: Any) -> None:
+    found = everything(sight(spark(executor=executor)))
+    assert {each.verdict for each in found} == {"pass"}
+    assert len(found) > 60
+
+
+@pytest.mark.parametrize("count", [4, 8])
+def test_a_healthy_cluster_at_a_switch_yields_passes_only(count: int) -> None:
+    names = tuple(f"spark-{number}" for number in range(count))
+    of = spark(cluster=fabric(names, "switch"), nodes=count)
+    assert {each.verdict for each in everything(sight(of))} == {"pass"}
+
+
+def test_nobody_looked_is_unknown_and_never_a_fault() -> None:
+    blind = replace(sight(OF), details={})
+    verdicts = {each.verdict for each in everything(blind)}
+    assert verdicts == {"pass", "unknown"}
+    codes = {each.code for each in everything(blind) if each.verdict == "unknown"}
+    assert {"HCA_NOT_ACTIVE", "MTU_1500", "NO_ROCE_V2_GID", "MEMORY_LOW", "CLOCK_OFF", "DRIVERS_DIFFER"} <= codes
+
+
+def test_without_a_profile_only_nodes_and_fabric_are_looked_at() -> None:
+    cluster = Sight(OF.cluster, OF.nodes, facts(OF), {n.name: detail(n, OF) for n in OF.nodes}, SHIPPED.known_bad())
+    assert alarms(cluster) == []
+    codes = {each.code for each in everything(cluster)}
+    assert {"MTU_1500", "KERNELS_DIFFER", "CLOCK_OFF"} <= codes
+    assert not {"MEMORY_LOW", "IMAGES_DIFFER", "SHM_TOO_SMALL"} & codes
+
+
+def test_rules_of_a_start_need_no_details() -> None:
+    assert {each.verdict for each in fast(replace(sight(OF), details={}))} <= {"pass", "unknown"}
+
+
+# --- rails
+
+
+def rails(**changes: Any) -> tuple[Netdev, ...]:
+    return tuple(netdev(rail, **changes) for rail in THERE.rails)
+
+
+def devices(**changes: Any) -> tuple[RdmaDevice, ...]:
+    return tuple(rdma(rail, **changes) for rail in THERE.rails)
+
+
+@pytest.mark.parametrize("state", ["1: DOWN", "2: INIT", "INACTIVE"])
+def test_a_device_that_is_not_active(state: str) -> None:
+    assert met(rdma=devices(state=state)) == [("fail", "HCA_NOT_ACTIVE", "node-b")]
+
+
+def test_devices_by_other_names_are_offered() -> None:
+    other = tuple(replace(each, name=each.name.replace("p1s0", "p7s0")) for each in devices())
+    (found,) = [each for each in everything(sight(OF, node_b={"rdma": other})) if each.verdict == "fail"]
+    assert "node-b rocep7s0f0,roceP2p7s0f0" in found.remedy
+    assert "not there" in found.observed
+
+
+def test_a_netdev_that_the_node_does_not_have() -> None:
+    away = (replace(rails()[0], name="enp9s0"), rails()[1])
+    (found,) = [each for each in everything(sight(OF, node_b={"netdevs": away})) if each.code == "RAIL_NOT_ON_NODE"][1:]
+    assert found.verdict == "fail"
+    assert "enp9s0 for 192.168.100.12" in found.remedy
+
+
+def test_twins_are_told_by_port_where_names_say_nothing() -> None:
+    spare = RdmaDevice("mlx5_9", "ens9", "4: ACTIVE", port=devices()[0].port, gids=gids("10.0.0.1"))
+    assert met(rdma=(*devices(), spare)) == [("warn", "HALF_PORT_ONLY", "node-b")]
+    assert met(rdma=(*devices(), replace(spare, port="another"))) == []
+    assert met(rdma=(*devices(), replace(spare, state="1: DOWN"))) == []
+
+
+def test_twins_in_one_subnet() -> None:
+    shared = (rails()[0], replace(rails()[1], addresses=("192.168.100.12/24", "192.168.101.12/24")))
+    assert ("warn", "TWINS_IN_ONE_SUBNET", "node-b") in met(netdevs=shared)
+
+
+@pytest.mark.parametrize(
+    ("topology", "speed", "bad"),
+    [
+        ("direct", 200_000, False),
+        ("direct", 100_000, True),
+        ("switch", 100_000, False),
+        ("switch", 40_000, True),
+    ],
+)
+def test_a_slow_link_unless_it_is_a_breakout(topology: str, speed: int, bad: bool) -> None:
+    of = spark(cluster=fabric(topology=topology))
+    slow = {"netdevs": tuple(netdev(rail, speed_mbit=speed) for rail in of.nodes[1].rails), "measured_gbit": {}}
+    assert alarms(sight(of, node_b=slow)) == [("warn", "LINK_SLOW", "node-b")] * (2 if bad else 0)
+
+
+def test_a_rail_is_judged_by_what_it_moved() -> None:
+    assert met(measured_gbit={"rocep1s0f0": 97.0, "roceP2p1s0f0": 12.9}) == [("warn", "RAIL_DEGRADED", "node-b")]
+    assert met(measured_gbit={}) == []
+
+
+# --- paths
+
+
+def test_an_mtu_of_1500_on_both_ends() -> None:
+    small = {"netdevs": rails(mtu=1500), "pings": {("192.168.100.11", 56): True, ("192.168.100.11", 8972): False}}
+    found = alarms(sight(OF, node_a={"netdevs": tuple(netdev(rail, mtu=1500) for rail in HERE.rails)}, node_b=small))
+    assert found == [("warn", "MTU_1500", "node-a"), ("warn", "MTU_1500", "node-b")]
+
+
+def test_an_mtu_that_only_one_end_has() -> None:
+    found = met(netdevs=rails(mtu=4200), pings={})
+    assert found == [("fail", "MTU_DIFFERS", "")] * 2
+
+
+def test_a_switch_that_drops_large_frames() -> None:
+    pings = {("192.168.100.11", 56): True, ("192.168.100.11", 8972): False}
+    assert met(pings=pings) == [("fail", "MTU_PATH_TOO_SMALL", "node-b")]
+
+
+def test_a_peer_that_does_not_answer() -> None:
+    pings = {("192.168.100.11", size): False for size in (56, 8972)}
+    assert met(pings=pings) == [("fail", "PEER_UNREACHABLE", "node-b")]
+
+
+def test_a_device_without_a_usable_gid() -> None:
+    local = tuple(gid for gid in gids("10.0.0.2") if gid.index < 3)
+    assert met(rdma=(devices()[0], replace(devices()[1], gids=local))) == [("fail", "NO_ROCE_V2_GID", "node-b")]
+    moved = tuple(Gid(gid.index + 2, gid.value, gid.kind) for gid in gids("10.0.0.2"))
+    assert met(rdma=(devices()[0], replace(devices()[1], gids=moved))) == []
+
+
+def test_a_route_over_wifi() -> None:
+    assert met(routes={"192.168.100.11": "wlP9s9"}) == [("fail", "CONTROL_TRAFFIC_OFF_FABRIC", "node-b")]
+    assert met(routes={"192.168.100.11": "enp1s0f0np0", "8.8.8.8": "wlP9s9"}) == []
+
+
+RING = ("rocep1s0f0", "roceP2p1s0f0", "rocep1s0f1", "roceP2p1s0f1")
+
+
+def ring(links: dict[str, dict[str, int]]) -> list[tuple[str, str, str]]:
+    """``links``: node -> port -> number of its link; the twins of a link have subnets of their own."""
+    cluster = fabric(tuple(links), "ring", **{name.replace("-", "_"): RING for name in links})
+    value = cluster.model_dump()
+    for number, (node, ports) in enumerate(zip(value["nodes"], links.values(), strict=True)):
+        for rail in node["rails"]:
+            twin = 100 if "P2p" in rail["rdma"] else 0
+            rail["address"] = f"10.{twin}.{ports[rail['netdev'][-1]]}.{number + 1}"
+    of = spark(cluster=Cluster.model_validate(value, strict=False))
+    seen = Sight(of.cluster, of.cluster.nodes, {}, {n.name: _bare(n) for n in of.cluster.nodes})
+    return [each for each in alarms(seen) if each[1] == "RING_CABLING"]
+
+
+def _bare(node: Node) -> Any:
+    return replace(detail(node, OF), pings={}, routes={})
+
+
+def test_a_ring_whose_cables_go_round() -> None:
+    good = {"node-a": {"0": 1, "1": 3}, "node-b": {"0": 2, "1": 1}, "node-c": {"0": 3, "1": 2}}
+    assert ring(good) == []
+
+
+def test_a_ring_with_a_cable_in_the_wrong_place() -> None:
+    crossed = {"node-a": {"0": 1, "1": 3}, "node-b": {"0": 1, "1": 2}, "node-c": {"0": 3, "1": 2}}
+    assert ("warn", "RING_CABLING", "node-a") in ring(crossed)
+    open_ring = {"node-a": {"0": 1, "1": 9}, "node-b": {"0": 2, "1": 1}, "node-c": {"0": 3, "1": 2}}
+    assert ring(open_ring) == [("fail", "RING_CABLING", "node-c")]
+
+
+# --- nodes, parity, memory, clocks
+
+
+def test_a_node_that_is_no_spark() -> None:
+    assert met(gpu=Gpu("NVIDIA RTX 6000", "580.126.09")) == [("fail", "NODE_NOT_GB10", "node-b")]
+
+
+def test_docker_without_the_nvidia_runtime() -> None:
+    assert met(runtimes=("runc",)) == [("warn", "NVIDIA_RUNTIME_ABSENT", "node-b")]
+
+
+def test_a_disk_that_cannot_hold_the_model() -> None:
+    assert met(disks=(Disk("/", 100 * 10**9, "ext4"),)) == [("fail", "DISK_LOW", "node-b")]
+    assert met(disks=(Disk("/", 100 * 10**9), Disk("/home/spark/models", 900 * 10**9))) == []
+    whole = {file.path: file.bytes for file in OF.model.files}
+    assert met(disks=(Disk("/", 60 * 10**9, "ext4"),), model_files=whole) == []
+    assert met(disks=(Disk("/", 60 * 10**9, "ext4"),), model_files=None) == [("warn", "DISK_LOW", "node-b")]
+
+
+def test_drivers_kernels_and_firmware_that_differ() -> None:
+    assert met(gpu=Gpu("NVIDIA GB10", "580.95.05")) == [("warn", "DRIVERS_DIFFER", "")]
+    assert met(kernel="6.14.0-1013-nvidia") == [("warn", "KERNELS_DIFFER", "")]
+    assert met(rdma=devices(firmware="28.44.1036")) == [("warn", "FIRMWARE_DIFFERS", "")]
+
+
+def test_a_driver_and_a_service_of_the_known_table() -> None:
+    old = {"gpu": Gpu("NVIDIA GB10", "570.86.10")}
+    assert alarms(sight(OF, node_a=old, node_b=old)) == [
+        ("fail", "DRIVER_TOO_OLD", "node-a"),
+        ("fail", "DRIVER_TOO_OLD", "node-b"),
+    ]
+    assert met(services=frozenset({"earlyoom"})) == [("warn", "EARLYOOM_KILLS", "node-b")]
+
+
+def test_nccl_that_hangs_and_builds_that_differ() -> None:
+    assert met(images=(image(OF, nccl_version="2.28.9"),)) == [("warn", "NCCL_PROXY_HANG", "node-b")]
+    assert met(images=(image(OF, nccl_sha256="0" * 64),)) == [("fail", "NCCL_TWO_BUILDS", "")]
+    assert met(images=(image(OF, nccl_sha256=""),)) == []
+
+
+def test_memory_that_is_not_there() -> None:
+    assert met(memory=replace(MEMORY, available=60 * GIB, free=50 * GIB)) == [("fail", "MEMORY_LOW", "node-b")]
+    assert met(memory=replace(MEMORY, swap_free=10 * GIB)) == [("warn", "SWAP_IN_USE", "node-b")]
+    assert met(memory=replace(MEMORY, swap_total=0, swap_free=0)) == []
+
+
+def test_memory_that_the_deployment_itself_holds_is_well() -> None:
+    seen = sight(OF, node_b={"memory": replace(MEMORY, available=10 * GIB, free=5 * GIB)})
+    from orchestrator.facts.node import Unit
+
+    own = tuple(Unit(unit.name, OF.deployment, 1, unit.rank, "", running=True) for unit in seen.plan.units)  # type: ignore[union-attr]
+    busy = {name: replace(node, units=own) for name, node in seen.facts.items()}
+    assert alarms(replace(seen, facts=busy, ours=(seen.plan,))) == []  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("offset", "verdict"), [(1.9, None), (-3.0, "warn"), (61.0, "fail"), (-7200.0, "fail")])
+def test_a_clock_that_is_off(offset: float, verdict: str | None) -> None:
+    assert met(clock_offset_s=offset) == ([(verdict, "CLOCK_OFF", "node-b")] if verdict else [])
+
+
+# --- images
+
+
+def test_an_image_for_another_processor() -> None:
+    assert met(images=(image(OF, architecture="linux/amd64"),)) == [("fail", "IMAGE_ARCH_MISMATCH", "node-b")]
+    assert met(images=(image(OF, architecture="linux/arm64/v8"),)) == []
+
+
+def test_an_image_with_other_versions_than_the_stack() -> None:
+    other = {**OF.stack.versions, "vllm": "0.1"}
+    assert met(images=(image(OF, versions=other),)) == [("fail", "IMAGE_VERSIONS", "node-b")]
+
+
+def test_an_image_without_ray_is_well_for_mp() -> None:
+    assert met(images=(image(OF, versions=dict(OF.stack.versions)),)) == []
+
+
+def test_an_image_that_is_not_there_is_brought_by_up() -> None:
+    assert met(images=()) == []
+    assert met(images=(ImageInside("other:latest", architecture="amd64"),)) == []
+
+
+def test_baked_names_count_only_where_the_plan_sets_nothing() -> None:
+    baked = image(OF, env={"GLOO_SOCKET_IFNAME": "enP7s7", "MN_IF_NAME": "enp1s0f0np0"})
+    assert met(images=(baked,)) == []
+    lost = image(OF, env={"MN_IF_NAME": "eth0"})
+    assert met(images=(lost,)) == [("fail", "IMAGE_BAKED_IFNAME", "node-b")]
+
+
+# --- plan
+
+
+def of_env(**env: str) -> list[tuple[str, str, str]]:
+    return alarms(sight(spark(quiet(env=env))))
+
+
+@pytest.mark.parametrize("name", ["NCCL_IB_GID_INDEX", "NCCL_ALGO"])
+def test_an_empty_nccl_variable(name: str) -> None:
+    assert of_env(**{name: ""}) == [("fail", "EMPTY_NCCL_VALUE", "")]
+
+
+def test_a_pinned_gid_index_warns_and_fails_where_the_table_has_another() -> None:
+    assert of_env(NCCL_IB_GID_INDEX="3") == [("warn", "GID_INDEX_PINNED", "")]
+    found = of_env(NCCL_IB_GID_INDEX="5")
+    assert found.count(("fail", "GID_INDEX_PINNED", "node-a")) == 2
+
+
+def test_interfaces_that_disagree() -> None:
+    seen = sight(OF)
+    assert seen.plan is not None
+    ranks = []
+    for rank in seen.plan.ranks:
+        env = {**rank.unit.env, "GLOO_SOCKET_IFNAME": THERE.rails[1].netdev}
+        ranks.append(replace(rank, unit=replace(rank.unit, env=env)) if rank.node == "node-b" else rank)
+    changed = replace(seen, plan=replace(seen.plan, ranks=tuple(ranks)))
+    assert alarms(changed) == [("fail", "SOCKET_IFNAMES_DISAGREE", "node-b")]
+
+
+def test_network_values_of_the_profile_that_the_plan_overrules() -> None:
+    assert of_env(NCCL_IB_HCA="mlx5_0", GLOO_SOCKET_IFNAME="eth0") == [("warn", "SETTING_OVERRULED", "")]
+
+
+def test_a_secret_in_the_profile() -> None:
+    assert of_env(HF_TOKEN="hf_x") == [("fail", "SECRET_IN_PLAN", "")]
+    assert of_env(TOKENIZERS_PARALLELISM="false", MAX_TOKEN="5", HF_TOKEN="") == []
+
+
+def test_shared_memory_has_a_floor_and_a_ceiling() -> None:
+    assert alarms(sight(spark(quiet(shm_bytes=64 * GIB)))) == [("warn", "SHM_LARGE_ON_UMA", "")]
+    assert alarms(sight(spark(quiet(shm_bytes=GIB), executor="ray"))) == [("warn", "SHM_TOO_SMALL", "")]
+    assert alarms(sight(spark(quiet(shm_bytes=GIB)))) == []
+
+
+@pytest.mark.parametrize(("tokens", "bad"), [(3, False), (5, False), (6, True), (16, True)])
+def test_a_draft_that_is_too_deep(tokens: int, bad: bool) -> None:
+    found = alarms(sight(spark(quiet(engine__speculative__tokens=tokens))))
+    assert found == ([("warn", "SPEC_DEPTH_OUTSIDE_KNOWN_GOOD", "")] if bad else [])
+
+
+def test_utilization_without_a_value_is_vllms_own_default() -> None:
+    found = alarms(sight(spark(quiet(engine__memory_utilization=None))))
+    assert ("warn", "UTIL_TOO_HIGH_FOR_UMA", "") in found
+
+
+@pytest.mark.parametrize(("filesystem", "bad"), [("nfs4", True), ("cifs", True), ("ext4", False), ("btrfs", False)])
+def test_a_cache_of_kernels_on_a_shared_disk(filesystem: str, bad: bool) -> None:
+    from orchestrator.plan.launch import Mount
+
+    of = spark(quiet(env={"FLASHINFER_CACHE_DIR": "/cache/fi", "HF_HUB_CACHE": "/cache/hub"}))
+    seen = sight(of, node_b={"disks": (Disk("/", 3000 * 10**9, "ext4"), Disk("/mnt/share", 10**12, filesystem))})
+    assert seen.plan is not None
+    ranks = tuple(
+        replace(rank, unit=replace(rank.unit, mounts=(*rank.unit.mounts, Mount("/mnt/share/c", "/cache", False))))
+        for rank in seen.plan.ranks
+    )
+    found = alarms(replace(seen, plan=replace(seen.plan, ranks=ranks)))
+    assert found == ([("fail", "JIT_CACHE_ON_SHARED_FS", "node-b")] if bad else [])
