@@ -126,6 +126,16 @@ def test_a_ring_without_a_common_management_subnet_is_refused_with_the_way_out()
     assert "connect their RJ45 sockets" in found.why[0]
 
 
+def test_a_ring_that_shares_only_wifi_meets_there_with_a_remark() -> None:
+    details = [
+        replace(each, netdevs=tuple(n for n in each.netdevs or () if n.name != "enP7s7"), reached_at="")
+        for each in ring(3)
+    ]
+    found = cabled(details)
+    assert found.seats["spark-1"][0].end.netdev.name == "wlP9s9"
+    assert "spark-1: the rendezvous of the ring is wlP9s9, which is Wi-Fi" in told(found, details)
+
+
 def test_a_ring_over_link_local_addresses_is_told_by_its_ports() -> None:
     """All netdevs in 169.254/16: subnets tell nothing; only the neighbours on a cable answer."""
     details = [spark(n, *(f"169.254.{port}.{n}/16" for port in range(4))) for n in (1, 2, 3)]
