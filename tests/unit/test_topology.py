@@ -177,6 +177,28 @@ def test_twins_in_one_subnet_are_found_and_remarked_on() -> None:
     assert "enp1s0f0np0 and enP2p1s0f0np0 are both in 192.168.100.0/24" in told(found, details)
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        # (netdev, address) that came back, as Linux 6.18 answered with both twins of two nodes on one wire
+        ({("0", 2), ("0", 4), ("1", 2), ("1", 4)}, {("1", 1), ("1", 3)}),  # rp_filter 0 and 2
+        ({("0", 2), ("0", 4)}, {("0", 1)}),  # rp_filter 1
+    ],
+)
+def test_twins_in_one_subnet_answer_only_some_pings(first: set[tuple[str, int]], second: set[tuple[str, int]]) -> None:
+    details = [spark(n, f"192.168.100.{n}/24", f"192.168.100.{n + 2}/24", names=("a{0}", "b{0}")) for n in (1, 2)]
+    links = fabric.pairs(details)
+    twin = {"a0": "0", "b0": "1"}
+    came = {"spark-1": first, "spark-2": second}
+    reached = {
+        node: {ping: (twin[ping.netdev], int(ping.address.rpartition(".")[2])) in came[node] for ping in sent}
+        for node, sent in fabric.pings(links).items()
+    }
+    found = decide(details, fabric.tried(links, reached))
+    assert found.topology == "direct"
+    assert [len(found.seats[node]) for node in found.nodes] == [2, 2]
+
+
 def test_twins_in_one_subnet_on_a_switch() -> None:
     details = [spark(n, f"192.168.1.{8 + 2 * n}/24", f"192.168.1.{9 + 2 * n}/24") for n in (1, 2, 3, 4)]
     found = cabled(details)
