@@ -64,6 +64,6 @@ def _nearest(word: str) -> str:
 def cli(ctx: click.Context, cluster: str | None) -> None:
     """Turn a desk full of DGX Sparks into one dependable OpenAI-compatible endpoint.
 
-    Start with `sparkctl up tiny` on any Linux machine, or `sparkctl plan deepseek-v4-flash` for two Sparks.
+    Start with `sparkctl up tiny` on any Linux machine, or with `sparkctl init HOST HOST` where you have two Sparks.
     """
     ctx.obj = cluster
