@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
@@ -10,6 +11,22 @@ import click
 
 def run(command: click.Command, arguments: list[str]) -> int:
     """Run ``command`` and answer with the exit code of the design's list."""
+    try:
+        code = _run(command, arguments)
+        sys.stdout.flush()  # a full disk behind the output shows only here
+    except BrokenPipeError:
+        # The reader of our output is gone (`| head`). Nothing more can be said, and Python must not try at exit.
+        _hush()
+        return 0
+    except OSError as error:
+        _hush()
+        where = f" ({error.filename})" if error.filename else ""
+        _say(f"this machine: {error.strerror or error}{where}")
+        return 1
+    return code
+
+
+def _run(command: click.Command, arguments: list[str]) -> int:
     try:
         code = command.main(args=arguments, prog_name="sparkctl", standalone_mode=False)
         return code if isinstance(code, int) else 0
@@ -21,10 +38,8 @@ def run(command: click.Command, arguments: list[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         _say("interrupted")
         return 130
-    except BrokenPipeError:
-        # The reader of our output is gone (`| head`). Nothing more can be said, and Python must not try at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except OSError:
+        raise
     except Exception as error:
         return _verb_error(error)
 
@@ -38,8 +53,11 @@ def _placed(error: click.ClickException) -> click.ClickException:
 
 
 def _verb_error(error: Exception) -> int:
+    from orchestrator.run.transport import NodeError
     from orchestrator.verbs.errors import VerbError
 
+    if isinstance(error, NodeError):  # a node's own trouble that no verb has words for
+        error = VerbError(str(error), remedy=error.remedy)
     if not isinstance(error, VerbError):
         raise error
     for line in error.lines:
@@ -49,5 +67,10 @@ def _verb_error(error: Exception) -> int:
     return error.code
 
 
+def _hush() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _say(line: str) -> None:
-    click.echo(f"{click.style('sparkctl:', fg='red')} {line}", err=True)
+    with contextlib.suppress(OSError):  # nobody to tell it to
+        click.echo(f"{click.style('sparkctl:', fg='red')} {line}", err=True)

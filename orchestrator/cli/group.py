@@ -9,6 +9,7 @@ import click
 from orchestrator import __version__
 
 VERBS = {
+    "init": "Ask your nodes how they are cabled and write cluster.yaml",
     "up": "Start a profile, or bring it up to date, and wait until it answers",
     "plan": "Show what each node will be and run; changes nothing",
     "fit": "Will it fit? The memory sum per node, without any cluster",

@@ -6,7 +6,7 @@ import gc
 import sys
 
 # What a command imports lives as long as the command: the default of 700 has the collector walk it dozens of times.
-_COLLECT_AFTER = 50_000
+_COLLECT_AFTER = 200_000
 
 
 def main(argv: list[str] | None = None) -> None:

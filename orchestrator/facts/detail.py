@@ -104,9 +104,10 @@ class NodeDetail:
 
     ``services`` are units of systemd that run and matter (earlyoom, chrony, …). ``routes`` maps an address of another
     node to the netdev that the kernel would take to it. ``pings`` maps (address, bytes) to whether a ping with the
-    don't-fragment bit came back. ``clock_offset_s`` is the node's clock less the operator's. ``measured_gbit`` maps an
-    RDMA device or netdev to what a test of bandwidth moved over it. ``model_files`` maps paths below the planned
-    model's directory to their sizes in bytes; empty when the directory is not there.
+    don't-fragment bit came back. ``clock_offset_s`` is the node's clock less the operator's. ``reached_at`` is the
+    node's own address that the operator's SSH came in at; empty where it was reached without SSH. ``measured_gbit``
+    maps an RDMA device or netdev to what a test of bandwidth moved over it. ``model_files`` maps paths below the
+    planned model's directory to their sizes in bytes; empty when the directory is not there.
     """
 
     node: str
@@ -125,3 +126,7 @@ class NodeDetail:
     runtimes: tuple[str, ...] | None = None
     measured_gbit: Mapping[str, float] = field(default_factory=dict)
     model_files: Mapping[str, int] | None = None
+    hostname: str = ""
+    arch: str = ""
+    user: str = ""
+    reached_at: str = ""

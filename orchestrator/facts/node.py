@@ -108,12 +108,12 @@ class UnreadableFactsError(ValueError):
 
 def parse(node: str, text: str) -> NodeFacts:
     """Turn a node's answer into facts. Raises ``UnreadableFactsError`` with what was there instead."""
-    sections = _sections(text)
-    ident = sections.get("ident", [])
-    if "end" not in sections or len(ident) < 6:
+    answer = sections(text)
+    ident = answer.get("ident", [])
+    if "end" not in answer or len(ident) < 6:
         raise UnreadableFactsError(f"should have answered our question, found {text.strip()[:120]!r}")
-    memory = dict(_meminfo(sections["memory"]))
-    docker, problem = _docker(sections["docker"])
+    memory = dict(_meminfo(answer["memory"]))
+    docker, problem = _docker(answer["docker"])
     return NodeFacts(
         node=node,
         user=ident[0],
@@ -124,21 +124,22 @@ def parse(node: str, text: str) -> NodeFacts:
         home=ident[5],
         memory_total_bytes=memory.get("MemTotal"),
         memory_available_bytes=memory.get("MemAvailable"),
-        disk_free_bytes=_disk_free(sections["disk"]),
-        addresses=dict(_addresses(sections["addresses"])),
-        listeners=tuple(_listeners(sections["ports"])),
+        disk_free_bytes=_disk_free(answer["disk"]),
+        addresses=dict(_addresses(answer["addresses"])),
+        listeners=tuple(_listeners(answer["ports"])),
         docker=docker,
         docker_problem=problem,
-        images=tuple(line for line in sections["images"] if "@sha256:" in line),
-        units=(*_containers(sections["containers"]), *_processes(sections["units"])),
-        statuses=tuple(line for line in sections["status"] if line.startswith("{")),
-        events=tuple(line for line in sections["events"] if line.startswith("{")),
-        plans=tuple(line for line in sections["plans"] if line.startswith("{")),
-        generations=tuple(sections["leftovers"]),
+        images=tuple(line for line in answer["images"] if "@sha256:" in line),
+        units=(*_containers(answer["containers"]), *_processes(answer["units"])),
+        statuses=tuple(line for line in answer["status"] if line.startswith("{")),
+        events=tuple(line for line in answer["events"] if line.startswith("{")),
+        plans=tuple(line for line in answer["plans"] if line.startswith("{")),
+        generations=tuple(answer["leftovers"]),
     )
 
 
-def _sections(text: str) -> dict[str, list[str]]:
+def sections(text: str) -> dict[str, list[str]]:
+    """Lines by section, without empty ones; what stands before the first ``== name`` belongs to nobody."""
     found: dict[str, list[str]] = {}
     current: list[str] = []
     for line in text.splitlines():

@@ -126,6 +126,20 @@ class Dial:
             raise self._in_words(box[0])
         return box[0]
 
+    def host_key(self) -> tuple[Settings, Any]:
+        """The key that the node shows, with no login there (to gates before it, yes). Raises ``NodeError``."""
+        try:
+            to = resolve(self._node, self._ssh, self._files)
+            transport = _preferring(kinds(records_of(to), to.name))(self._way_to(to))
+            self._closers.append(transport.close)
+            transport.banner_timeout = CONNECT_DEADLINE_S
+            transport.start_client(timeout=CONNECT_DEADLINE_S)
+            return to, transport.get_remote_server_key()
+        except Exception as problem:
+            raise self._in_words(problem) from None
+        finally:
+            self._let_go()
+
     def _link(self) -> Link:
         settings = resolve(self._node, self._ssh, self._files)
         heard = Heard(self._way_to(settings))
@@ -170,7 +184,7 @@ class Dial:
         self.stage = (
             f"{settings.host} port {settings.port} accepted the connection; waiting for its SSH greeting and keys"
         )
-        keys, records = Keys(self._node, settings), _records(settings)
+        keys, records = Keys(self._node, settings), records_of(settings)
         fabric = Connection(
             settings.host,
             user=settings.user,
@@ -232,7 +246,7 @@ class HostKeys:
         if verdict.state == "unknown":
             files = ", ".join(map(str, to.known_hosts)) or "no known_hosts file"
             what = f"host key of {to.name} is unknown: it showed {shown}, found in none of: {files}"
-            raise HostKeyUnknown(self._dial._node, what, f"{_compare(kind)}\nthen: {self._enrol(kind)}")
+            raise HostKeyUnknown(self._dial._node, what, f"{comparing(kind)}\nthen: {self._enrol(kind)}")
         if verdict.entry and verdict.state == "revoked":
             where = f"{verdict.entry.file} line {verdict.entry.line}"
             raise HostKeyChanged(self._dial._node, f"host key {shown} of {to.name} is marked as revoked in {where}")
@@ -241,7 +255,7 @@ class HostKeys:
             where = f"{verdict.entry.file} line {verdict.entry.line}"
             what = f"host key of {to.name} has changed: it showed {shown}, on record is {on_record} ({where})"
             forget = f"ssh-keygen -R '{to.name}' -f {verdict.entry.file}"
-            remedy = f"if the node was not reinstalled, stop here: somebody may stand in between. {_compare(kind)}"
+            remedy = f"if the node was not reinstalled, stop here: somebody may stand in between. {comparing(kind)}"
             raise HostKeyChanged(self._dial._node, what, f"{remedy}\nthen: {forget}\nthen: {self._enrol(kind)}")
 
     def _enrol(self, kind: str) -> str:
@@ -254,12 +268,14 @@ class HostKeys:
         return f"ssh-keyscan {port}-t {short} {to.host} >> {file}"
 
 
-def _compare(kind: str) -> str:
+def comparing(kind: str) -> str:
+    """What a person does to know that a key is the node's own."""
     short = next((name for name in ("ed25519", "ecdsa", "rsa") if name in kind), "*")
     return f"compare with what the node's own screen shows for: ssh-keygen -lf /etc/ssh/ssh_host_{short}_key.pub"
 
 
-def _records(settings: Settings) -> tuple[Known, ...]:
+def records_of(settings: Settings) -> tuple[Known, ...]:
+    """What the known_hosts files of this login hold."""
     found: list[Known] = []
     for path in settings.known_hosts:
         with contextlib.suppress(OSError):  # a file that is not there vouches for nobody

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -25,7 +26,7 @@ def wide(folder: Path) -> None:
     profile = (ROOT / "profiles/deepseek-v4-flash.yaml").read_text(encoding="utf-8")
     (folder / "profiles").mkdir()
     (folder / "profiles/wide.yaml").write_text(
-        profile.replace("name: deepseek-v4-flash\n", "name: wide\n").replace("  max: 2\n", f"  max: {NODES}\n")
+        re.sub(r"  max: \d+\n", f"  max: {NODES}\n", profile.replace("name: deepseek-v4-flash\n", "name: wide\n"))
     )
 
 

@@ -17,6 +17,7 @@ import pytest
 from orchestrator.cli.up import _curl
 from orchestrator.run import agentzip
 from orchestrator.verbs.up import Finished
+from tests.bench.commands import wide
 from tests.unit.builders import plan, profile, resolved
 
 ROOT = Path(__file__).parents[2]
@@ -424,3 +425,36 @@ def test_a_support_bundle_is_one_private_file_and_is_not_written_over(cli: Cli, 
     assert "sparkctl-support/versions.json" in texts
     again = cli("support-bundle", "tiny", "--out", "b.tar.gz")
     assert (again.returncode, "File exists" in again.stderr) == (2, True)
+
+
+def test_sixty_four_nodes_can_be_planned(cli: Cli, tmp_path: Path) -> None:
+    wide(tmp_path)
+    done = cli("plan", "wide", "--offline", "--executor", "mp", "--nodes", "64")
+    assert done.returncode == 0, done.stderr
+    assert "rank 63 on n64 at 10.0.0.64" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words", [("plan", "tiny", "--offline"), ("profiles", "list"), ("status", "--json"), ("--help",)]
+)
+def test_a_full_disk_behind_the_output_is_told_in_words(cli: Cli, words: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "orchestrator.cli", *words],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert "this machine: No space left on device" in done.stderr
+
+
+def test_a_state_folder_that_cannot_be_written_is_told_in_words(cli: Cli, tmp_path: Path) -> None:
+    state = tmp_path / "home/.local/state"
+    state.parent.mkdir(parents=True)
+    state.write_text("a file where a folder should be")
+    done = cli("up", "tiny")
+    assert done.returncode in {1, 5}
+    assert "sparkctl: " in done.stderr

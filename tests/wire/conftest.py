@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,3 +57,10 @@ def over_ssh(sshd: Sshd) -> Iterator[SshTransport]:
 def relay(sshd: Sshd) -> Iterator[Relay]:
     with contextlib.closing(Relay(sshd.port)) as made:
         yield made
+
+
+@pytest.fixture
+def mute() -> Iterator[int]:
+    """A port that accepts connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield int(server.getsockname()[1])

@@ -6,7 +6,6 @@ import contextlib
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -210,13 +209,6 @@ def test_an_unknown_name() -> None:
     problem = failing(SshTransport("spark-1", Ssh(host="no-such-host.invalid"), config=NO_CONFIG))
     assert isinstance(problem, Unreachable)
     assert "the name no-such-host.invalid is not known" in problem.what
-
-
-@pytest.fixture
-def mute() -> Iterator[int]:
-    """A port that accepts connections and never says a word."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield int(server.getsockname()[1])
 
 
 def test_cancel_ends_a_connect_that_hangs(sshd: Sshd, mute: int) -> None:
