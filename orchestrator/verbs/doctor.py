@@ -1,4 +1,8 @@
-"""``doctor``: ask every node at once, read-only, and hold the answers against the rules."""
+"""``doctor``: ask every node at once, read-only, and hold the answers against the rules.
+
+The one thing that it starts is the planned image's own Python, where the image is on a node: without network and GPU,
+for a second, in a container that is removed again.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,8 @@ from orchestrator.doctor.finding import Finding
 from orchestrator.doctor.rendered import cache_paths
 from orchestrator.doctor.sight import Sight
 from orchestrator.doctor.waive import waived
-from orchestrator.facts import detail_question
-from orchestrator.facts.detail import NodeDetail
+from orchestrator.facts import detail_question, inside
+from orchestrator.facts.detail import ImageInside, NodeDetail
 from orchestrator.facts.reach import SMALL_BYTES, Ping
 from orchestrator.run import models
 from orchestrator.run.catalog import Catalog
@@ -21,7 +25,7 @@ from orchestrator.run.transport import NodeError, Transport
 from orchestrator.spec.cluster import Node
 from orchestrator.spec.problems import SpecError
 from orchestrator.verbs import checks, fabric, names, world
-from orchestrator.verbs.details import at_once, gather
+from orchestrator.verbs.details import Details, at_once, gather
 from orchestrator.verbs.errors import UsageError
 from orchestrator.verbs.plan import built
 from orchestrator.verbs.running import running
@@ -30,6 +34,8 @@ from orchestrator.verbs.world import Answers, Ask
 
 # The largest payload of a ping in a frame of 9000 bytes: 28 are IP and ICMP.
 LARGE_BYTES = 8972
+# A first start of a container reads some hundred megabytes of the image from the disk.
+INSIDE_DEADLINE_S = 90.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +69,14 @@ def _of_profile(catalog: Catalog, ask: Ask) -> Report:
         now = running(answers.facts, resolved.deployment)
         plan = built(chosen, answers.facts, now)
         seen = checks.sight(catalog, resolved, plan, answers.facts, now)
-        seen = replace(seen, details=details(seats, seen, answers))
+        more = details(seats, seen, answers)
     missing = waived(fabric.missing(resolved, time.time()), resolved.profile.waivers)
-    return _report(f"profile {resolved.profile.name} on {chosen.origin}", seen, answers, missing)
+    return _report(
+        f"profile {resolved.profile.name} on {chosen.origin}",
+        replace(seen, details=more.details),
+        {**answers.silent, **more.silent},
+        missing,
+    )
 
 
 def _of_cluster(catalog: Catalog) -> Report:
@@ -76,35 +87,42 @@ def _of_cluster(catalog: Catalog) -> Report:
     with sitting(world.seats(cluster)) as seats:
         answers = world.gather(seats, "doctor")
         seen = Sight(cluster, cluster.nodes, answers.facts, table=table)
-        seen = replace(seen, details=details(seats, seen, answers))
+        more = details(seats, seen, answers)
     origin = (
         "this machine, because there is no cluster.yaml" if cluster is world.EMBEDDED else f"cluster {cluster.name}"
     )
-    return _report(origin, seen, answers, ())
+    return _report(origin, replace(seen, details=more.details), {**answers.silent, **more.silent}, ())
 
 
-def _report(origin: str, seen: Sight, answers: Answers, more: tuple[Finding, ...]) -> Report:
-    silent = tuple(
+def _report(origin: str, seen: Sight, silent: Mapping[str, NodeError], more: tuple[Finding, ...]) -> Report:
+    untold = tuple(
         replace(NODE_SILENT.unknown(name, error.what), remedy=error.remedy or NODE_SILENT.remedy)
-        for name, error in answers.silent.items()
+        for name, error in silent.items()
     )
-    findings = (*silent, *more, *rules.everything(seen))
-    return Report(origin, tuple(node.name for node in seen.nodes), findings, answers.silent)
+    findings = (*untold, *more, *rules.everything(seen))
+    return Report(origin, tuple(node.name for node in seen.nodes), findings, silent)
 
 
-def details(seats: Mapping[str, Transport], seen: Sight, answers: Answers) -> Mapping[str, NodeDetail]:
+def details(seats: Mapping[str, Transport], seen: Sight, answers: Answers) -> Details:
     """What the nodes that answered tell beside their facts: one more round trip each, all at once.
 
-    A node whose answer is lost or unreadable tells nothing, and the rules then answer unknown.
+    A node whose answer is lost or unreadable tells nothing: it is ``silent``, and the rules answer unknown.
     """
     there = {node.name: node for node in seen.nodes if node.name in answers.facts}
     asked = {name: _question(seen, node) for name, node in there.items()}
-    told = gather({name: seats[name] for name in there}, asked).details
-    files, _ = at_once(lambda name: _model_files(seats[name], seen, name), told)
-    return {
-        name: replace(detail, model_files=files.get(name), measured_gbit=_measured(seen, there[name]))
-        for name, detail in told.items()
+    told = gather({name: seats[name] for name in there}, asked)
+    files, _ = at_once(lambda name: _model_files(seats[name], seen, name), told.details)
+    images, _ = at_once(lambda name: _looked_into(seats[name], seen, told.details[name]), told.details)
+    whole = {
+        name: replace(
+            detail,
+            model_files=files.get(name),
+            measured_gbit=_measured(seen, there[name]),
+            images=images.get(name, detail.images),
+        )
+        for name, detail in told.details.items()
     }
+    return Details(whole, told.silent)
 
 
 def _question(seen: Sight, node: Node) -> tuple[str, ...]:
@@ -156,6 +174,19 @@ def _model_files(seat: Transport, seen: Sight, node: str) -> Mapping[str, int] |
     """None where there is no list of files to compare with. Raises a ``NodeError``."""
     wanted = [bits for bits in seen.plan.models if node in bits.target and bits.manifest] if seen.plan else []
     return models.look(seat, wanted[0].target[node]).files if wanted else None
+
+
+def _looked_into(seat: Transport, seen: Sight, detail: NodeDetail) -> tuple[ImageInside, ...]:
+    """The node's images, the planned one with what is inside. Raises a ``NodeError``."""
+    image, stack = seen.image(detail), seen.resolved.stack if seen.resolved else None
+    if image is None or stack is None or stack.image is None:
+        return detail.images
+    argv = inside.question(image.name, stack.image.python, stack.versions)
+    found = inside.parse(seat.run(argv, deadline_s=INSIDE_DEADLINE_S).stdout)
+    if found is None:
+        return detail.images
+    known = replace(image, versions=found.versions, nccl_version=found.nccl_version, nccl_sha256=found.nccl_sha256)
+    return tuple(known if each == image else each for each in detail.images)
 
 
 def _measured(seen: Sight, node: Node) -> dict[str, float]:

@@ -169,16 +169,16 @@ class Seat:
         return Result(0, self.said, "")
 
 
-def asked(monkeypatch: pytest.MonkeyPatch, seat: Seat) -> dict[str, NodeDetail]:
+def asked(monkeypatch: pytest.MonkeyPatch, seat: Seat) -> details.Details:
     monkeypatch.setattr(details, "parse", lambda node, text, now: NodeDetail(node, kernel=text))
     seen = replace(sight(spark()), details={})
     seats: Any = {"node-a": seat}
-    return dict(doctor.details(seats, seen, Answers({"node-a": seen.facts["node-a"]}, {})))
+    return doctor.details(seats, seen, Answers({"node-a": seen.facts["node-a"]}, {}))
 
 
 def test_a_node_is_asked_for_its_image_its_paths_and_its_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     seat = Seat("6.17.0")
-    found = asked(monkeypatch, seat)["node-a"]
+    found = asked(monkeypatch, seat).details["node-a"]
     assert found.kernel == "6.17.0"
     assert found.model_files == {}
     words = seat.asked[0]
@@ -189,7 +189,8 @@ def test_a_node_is_asked_for_its_image_its_paths_and_its_peers(monkeypatch: pyte
 
 
 def test_a_node_that_falls_silent_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert asked(monkeypatch, Seat(None)) == {}
+    found = asked(monkeypatch, Seat(None))
+    assert (found.details, list(found.silent)) == ({}, ["node-a"])
 
 
 def test_neighbours_in_a_ring_are_asked_for_and_nobody_else() -> None:
