@@ -1,14 +1,14 @@
-"""``doctor``: ask every node at once, read-only, and hold the answers against the rules."""
+"""``doctor``: ask every node at once, read-only, and hold the answers against the rules.
+
+The one thing that it starts is the planned image's own Python, where the image is on a node: without network and GPU,
+for a second, in a container that is removed again.
+"""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
 
 from orchestrator.doctor import rules
 from orchestrator.doctor.catalogue import NODE_SILENT
@@ -16,23 +16,26 @@ from orchestrator.doctor.finding import Finding
 from orchestrator.doctor.rendered import cache_paths
 from orchestrator.doctor.sight import Sight
 from orchestrator.doctor.waive import waived
-from orchestrator.facts.detail import NodeDetail
-from orchestrator.facts.node import UnreadableFactsError
+from orchestrator.facts import detail_question, inside
+from orchestrator.facts.detail import ImageInside, NodeDetail
+from orchestrator.facts.reach import SMALL_BYTES, Ping
 from orchestrator.run import models
 from orchestrator.run.catalog import Catalog
 from orchestrator.run.transport import NodeError, Transport
-from orchestrator.spec.cluster import Cluster, Node
+from orchestrator.spec.cluster import Node
 from orchestrator.spec.problems import SpecError
 from orchestrator.verbs import checks, fabric, names, world
+from orchestrator.verbs.details import Details, at_once, gather
 from orchestrator.verbs.errors import UsageError
 from orchestrator.verbs.plan import built
 from orchestrator.verbs.running import running
 from orchestrator.verbs.sitting import sitting
 from orchestrator.verbs.world import Answers, Ask
 
-DETAIL_DEADLINE_S = 60.0
-# Payloads of a ping: one that any path takes, and the largest of a frame of 9000 bytes (28 are IP and ICMP).
-PING_BYTES = (56, 8972)
+# The largest payload of a ping in a frame of 9000 bytes: 28 are IP and ICMP.
+LARGE_BYTES = 8972
+# A first start of a container reads some hundred megabytes of the image from the disk.
+INSIDE_DEADLINE_S = 90.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +69,14 @@ def _of_profile(catalog: Catalog, ask: Ask) -> Report:
         now = running(answers.facts, resolved.deployment)
         plan = built(chosen, answers.facts, now)
         seen = checks.sight(catalog, resolved, plan, answers.facts, now)
-        seen = replace(seen, details=details(seats, seen, answers))
+        more = details(seats, seen, answers)
     missing = waived(fabric.missing(resolved, time.time()), resolved.profile.waivers)
-    return _report(f"profile {resolved.profile.name} on {chosen.origin}", seen, answers, missing)
+    return _report(
+        f"profile {resolved.profile.name} on {chosen.origin}",
+        replace(seen, details=more.details),
+        {**answers.silent, **more.silent},
+        missing,
+    )
 
 
 def _of_cluster(catalog: Catalog) -> Report:
@@ -79,60 +87,51 @@ def _of_cluster(catalog: Catalog) -> Report:
     with sitting(world.seats(cluster)) as seats:
         answers = world.gather(seats, "doctor")
         seen = Sight(cluster, cluster.nodes, answers.facts, table=table)
-        seen = replace(seen, details=details(seats, seen, answers))
+        more = details(seats, seen, answers)
     origin = (
         "this machine, because there is no cluster.yaml" if cluster is world.EMBEDDED else f"cluster {cluster.name}"
     )
-    return _report(origin, seen, answers, ())
+    return _report(origin, replace(seen, details=more.details), {**answers.silent, **more.silent}, ())
 
 
-def _report(origin: str, seen: Sight, answers: Answers, more: tuple[Finding, ...]) -> Report:
-    silent = tuple(
+def _report(origin: str, seen: Sight, silent: Mapping[str, NodeError], more: tuple[Finding, ...]) -> Report:
+    untold = tuple(
         replace(NODE_SILENT.unknown(name, error.what), remedy=error.remedy or NODE_SILENT.remedy)
-        for name, error in answers.silent.items()
+        for name, error in silent.items()
     )
-    findings = (*silent, *more, *rules.everything(seen))
-    return Report(origin, tuple(node.name for node in seen.nodes), findings, answers.silent)
+    findings = (*untold, *more, *rules.everything(seen))
+    return Report(origin, tuple(node.name for node in seen.nodes), findings, silent)
 
 
-def details(seats: Mapping[str, Transport], seen: Sight, answers: Answers) -> Mapping[str, NodeDetail]:
+def details(seats: Mapping[str, Transport], seen: Sight, answers: Answers) -> Details:
     """What the nodes that answered tell beside their facts: one more round trip each, all at once.
 
-    A node whose answer is lost or unreadable tells nothing, and the rules then answer unknown.
+    A node whose answer is lost or unreadable tells nothing: it is ``silent``, and the rules answer unknown.
     """
-    there = [node for node in seen.nodes if node.name in answers.facts]
+    there = {node.name: node for node in seen.nodes if node.name in answers.facts}
+    asked = {name: _question(seen, node) for name, node in there.items()}
+    told = gather({name: seats[name] for name in there}, asked)
+    files, _ = at_once(lambda name: _model_files(seats[name], seen, name), told.details)
+    images, _ = at_once(lambda name: _looked_into(seats[name], seen, told.details[name]), told.details)
+    whole = {
+        name: replace(
+            detail,
+            model_files=files.get(name),
+            measured_gbit=_measured(seen, there[name]),
+            images=images.get(name, detail.images),
+        )
+        for name, detail in told.details.items()
+    }
+    return Details(whole, told.silent)
 
-    def one(node: Node) -> tuple[str, NodeDetail]:
-        return node.name, _with_model(_detail(seats[node.name], seen, node), seats[node.name], seen)
 
-    with ThreadPoolExecutor(max_workers=max(1, min(64, len(there)))) as pool:
-        return {name: _with_measured(detail, seen) for name, detail in pool.map(one, there)}
-
-
-def _detail(seat: Transport, seen: Sight, node: Node) -> NodeDetail:
-    """The seam to the question and its parser, which this room takes as it finds them."""
-    asking = _room("detail_question")
-    parse = getattr(asking, "parse", None) or getattr(_room("detail_answer"), "parse", None)
-    if asking is None or parse is None:
-        return NodeDetail(node.name)
-    ping = getattr(_room("reach"), "Ping", None)
-    argv = asking.question(
+def _question(seen: Sight, node: Node) -> tuple[str, ...]:
+    return detail_question.question(
         images=_images(seen),
         paths=_paths(seen, node),
-        addresses=[rail.address for other in _others(seen.cluster, seen, node) for rail in other.rails],
-        pings=[ping(*each) for each in _pings(seen, node)] if ping else (),
+        addresses=[rail.address for other in _others(seen, node) for rail in other.rails],
+        pings=_pings(seen, node),
     )
-    at = time.time()
-    try:
-        found = parse(node.name, seat.run(argv, deadline_s=DETAIL_DEADLINE_S).stdout, at)
-    except (NodeError, UnreadableFactsError):
-        return NodeDetail(node.name)
-    return found if isinstance(found, NodeDetail) else NodeDetail(node.name)
-
-
-def _room(name: str) -> Any:
-    path = f"orchestrator.facts.{name}"
-    return importlib.import_module(path) if importlib.util.find_spec(path) else None
 
 
 def _images(seen: Sight) -> list[str]:
@@ -150,43 +149,51 @@ def _paths(seen: Sight, node: Node) -> list[str]:
     return ["~", *models, *caches]
 
 
-def _others(cluster: Cluster, seen: Sight, node: Node) -> list[Node]:
+def _others(seen: Sight, node: Node) -> list[Node]:
     """The nodes that a cable leads to: in a ring the neighbours only."""
     everyone = list(seen.nodes)
-    if cluster.topology != "ring" or len(everyone) < 3:
+    if seen.cluster.topology != "ring" or len(everyone) < 3:
         return [other for other in everyone if other.name != node.name]
     at = everyone.index(node)
     return [everyone[at - 1], everyone[(at + 1) % len(everyone)]]
 
 
-def _pings(seen: Sight, node: Node) -> list[tuple[str, str, int]]:
-    """(address, netdev, bytes): from every rail to the same rail of the others. A ring's rails are not parallel."""
+def _pings(seen: Sight, node: Node) -> list[Ping]:
+    """From every rail to the same rail of the others. A ring's rails are not parallel, so nothing is tried there."""
     if seen.cluster.topology in {"ring", "loopback"}:
         return []
     return [
-        (there.address, here.netdev, size)
-        for other in _others(seen.cluster, seen, node)
+        Ping(there.address, here.netdev, size)
+        for other in _others(seen, node)
         for here, there in zip(node.rails, other.rails, strict=False)
-        for size in PING_BYTES
+        for size in (SMALL_BYTES, LARGE_BYTES)
     ]
 
 
-def _with_model(detail: NodeDetail, seat: Transport, seen: Sight) -> NodeDetail:
-    wanted = [bits for bits in seen.plan.models if detail.node in bits.target and bits.manifest] if seen.plan else []
-    if not wanted:
-        return detail
-    try:
-        return replace(detail, model_files=models.look(seat, wanted[0].target[detail.node]).files)
-    except NodeError:
-        return detail
+def _model_files(seat: Transport, seen: Sight, node: str) -> Mapping[str, int] | None:
+    """None where there is no list of files to compare with. Raises a ``NodeError``."""
+    wanted = [bits for bits in seen.plan.models if node in bits.target and bits.manifest] if seen.plan else []
+    return models.look(seat, wanted[0].target[node]).files if wanted else None
 
 
-def _with_measured(detail: NodeDetail, seen: Sight) -> NodeDetail:
+def _looked_into(seat: Transport, seen: Sight, detail: NodeDetail) -> tuple[ImageInside, ...]:
+    """The node's images, the planned one with what is inside. Raises a ``NodeError``."""
+    image, stack = seen.image(detail), seen.resolved.stack if seen.resolved else None
+    if image is None or stack is None or stack.image is None:
+        return detail.images
+    argv = inside.question(image.name, stack.image.python, stack.versions)
+    found = inside.parse(seat.run(argv, deadline_s=INSIDE_DEADLINE_S).stdout)
+    if found is None:
+        return detail.images
+    known = replace(image, versions=found.versions, nccl_version=found.nccl_version, nccl_sha256=found.nccl_sha256)
+    return tuple(known if each == image else each for each in detail.images)
+
+
+def _measured(seen: Sight, node: Node) -> dict[str, float]:
     """The share of each rail in the last fabric test of these nodes. In a ring a test says nothing about one rail."""
-    everyone = tuple(node.name for node in seen.nodes)
+    everyone = tuple(each.name for each in seen.nodes)
     tests = [each for each in fabric.reports(seen.cluster.name) if each.nodes == everyone]
     if not tests or seen.cluster.topology == "ring":
-        return detail
-    rails = next(node.rails for node in seen.nodes if node.name == detail.node)
-    each_gbit = tests[-1].bus_bytes_s * 8 / 1e9 / len(rails)
-    return replace(detail, measured_gbit={rail.rdma or rail.netdev: round(each_gbit, 1) for rail in rails})
+        return {}
+    each_gbit = tests[-1].bus_bytes_s * 8 / 1e9 / len(node.rails)
+    return {rail.rdma or rail.netdev: round(each_gbit, 1) for rail in node.rails}

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from orchestrator.doctor.finding import Finding
 from orchestrator.doctor.waive import problems, waived
 from orchestrator.facts.detail import NodeDetail
 from orchestrator.run.transport import DeadlineExceeded, Result
-from orchestrator.verbs import doctor
+from orchestrator.verbs import details, doctor
 from orchestrator.verbs.world import Answers
 from tests.unit.builders import SHIPPED
 from tests.unit.codes_page import PAGE, page
@@ -170,41 +169,32 @@ class Seat:
         return Result(0, self.said, "")
 
 
-def asked_with(monkeypatch: pytest.MonkeyPatch, seat: Seat) -> tuple[NodeDetail, dict[str, Any]]:
-    wanted: dict[str, Any] = {}
-
-    def question(**words: Any) -> tuple[str, ...]:
-        wanted.update(words)
-        return ("sh", "-c", "true")
-
-    rooms = {
-        "detail_question": SimpleNamespace(question=question),
-        "detail_answer": SimpleNamespace(parse=lambda node, text, now: NodeDetail(node, kernel=text)),
-        "reach": SimpleNamespace(Ping=lambda *words: words),
-    }
-    monkeypatch.setattr(doctor, "_room", rooms.get)
+def asked(monkeypatch: pytest.MonkeyPatch, seat: Seat) -> details.Details:
+    monkeypatch.setattr(details, "parse", lambda node, text, now: NodeDetail(node, kernel=text))
     seen = replace(sight(spark()), details={})
     seats: Any = {"node-a": seat}
-    facts = {"node-a": seen.facts["node-a"]}
-    return doctor.details(seats, seen, Answers(facts, {}))["node-a"], wanted
+    return doctor.details(seats, seen, Answers({"node-a": seen.facts["node-a"]}, {}))
 
 
 def test_a_node_is_asked_for_its_image_its_paths_and_its_peers(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, wanted = asked_with(monkeypatch, Seat("6.17.0"))
+    seat = Seat("6.17.0")
+    found = asked(monkeypatch, seat).details["node-a"]
     assert found.kernel == "6.17.0"
     assert found.model_files == {}
-    assert wanted["images"][0].startswith("sparkctl.local/")
-    assert wanted["addresses"] == ["192.168.100.12", "192.168.101.12"]
-    assert ("192.168.101.12", "enP2p1s0f0np0", 8972) in wanted["pings"]
-    assert any("deepseek-v4-flash-0731" in path for path in wanted["paths"])
+    words = seat.asked[0]
+    assert any(word.startswith("image=sparkctl.local/") for word in words)
+    assert {"to=192.168.100.12", "to=192.168.101.12"} <= set(words)
+    assert "ping=192.168.101.12,8972,enP2p1s0f0np0" in words
+    assert any(word.startswith("path=") and "deepseek-v4-flash-0731" in word for word in words)
 
 
 def test_a_node_that_falls_silent_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, _ = asked_with(monkeypatch, Seat(None))
-    assert found == NodeDetail("node-a")
+    found = asked(monkeypatch, Seat(None))
+    assert (found.details, list(found.silent)) == ({}, ["node-a"])
 
 
 def test_neighbours_in_a_ring_are_asked_for_and_nobody_else() -> None:
     of = fabric(("a", "b", "c", "d"), "ring")
     seen = replace(sight(spark()), cluster=of, nodes=of.nodes)
-    assert [each.name for each in doctor._others(of, seen, of.nodes[0])] == ["d", "b"]
+    assert [each.name for each in doctor._others(seen, of.nodes[0])] == ["d", "b"]
+    assert doctor._pings(seen, of.nodes[0]) == []
