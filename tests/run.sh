@@ -32,9 +32,9 @@ suite check check
 suite engine "$bin/pytest" -q tests/engine
 if command -v haproxy >/dev/null; then suite gateway "$bin/pytest" -q tests/gateway
 else cannot gateway "there is no haproxy; apt-get install haproxy"; fi
-collect
 if command -v sshd >/dev/null; then suite wire "$bin/pytest" -q tests/wire
 else cannot wire "there is no sshd; apt-get install openssh-server"; fi
+collect
 if command -v haproxy >/dev/null; then suite embedded "$bin/pytest" -q tests/embedded
 else cannot embedded "there is no haproxy; apt-get install haproxy"; fi
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
