@@ -44,7 +44,7 @@ def _page(found: Diagnosis) -> list[str]:
         lines += ["  this is only an echo; the reason may be a line that no entry knows", *_quoted(found.first_fatal)]
     if found.others:
         lines.append("  seen as well, after it or because of it:")
-        lines += [f"    {each.code}: {_at(each.witnesses[0])}" for each in found.others]
+        lines += [f"    {each.code}: {each.says} ({_at(each.witnesses[0])})" for each in found.others]
     for each in found.warnings:
         lines.append(f"{click.style('warning', fg='yellow')} {each.code}: {each.says} ({_at(each.witnesses[0])})")
         lines.append(f"  -> {each.remedy}")

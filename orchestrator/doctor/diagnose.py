@@ -33,7 +33,7 @@ BY_NAME = 2
 def diagnose(logs: tuple[Log, ...], table: SignatureTable) -> Diagnosis:
     """The first cause that ``logs`` tell of, by ``table``, what it led to, and warnings.
 
-    Takes seconds for a hundred megabytes; only the first ``lines.LOOKED_AT`` characters of a line are looked at.
+    Takes about ten seconds for a hundred megabytes. Of a line the first ``lines.LOOKED_AT`` characters are looked at.
     """
     scans = tuple(scan(logs, number, table) for number in range(len(logs)))
     hits = _settled(scans)

@@ -36,8 +36,8 @@ class Hit:
     log: int
     index: int
     seen: Mapping[str, str]
-    at: float | None
     relayed: bool = False
+    at: float | None = None
     outlived: bool = False
 
 
@@ -59,7 +59,7 @@ class Scan:
             known = self.hits[code]
             self.hits[code] = replace(known, seen={**hit.seen, **known.seen})
 
-    def reached(self, phase: Phase, log: Log, index: int) -> None:
+    def reached(self, phase: Phase, index: int) -> None:
         """The engine came to ``phase``: what it waited for before has come; once it serves, it outlived the rest."""
         late = [
             code
@@ -71,7 +71,7 @@ class Scan:
         if phase == "serving":
             self.before |= {code: replace(hit, outlived=True) for code, hit in self.hits.items()}
             self.hits = {}
-            self.served_at, self.served_index = _time(log, index), index
+            self.served_index = index
 
 
 def scan(logs: tuple[Log, ...], number: int, table: SignatureTable) -> Scan:
@@ -81,34 +81,35 @@ def scan(logs: tuple[Log, ...], number: int, table: SignatureTable) -> Scan:
     for start in range(0, len(log.lines), BLOCK):
         block = [line[: reading.LOOKED_AT] for line in log.lines[start : start + BLOCK]]
         blob = "\n".join(block)
-        live = [each for each in kinds if any(text in blob for text in each.has)]
+        words = [(text, each) for each in kinds for text in each.has if text in blob]
         marks = [each for each in table.milestones if each.has in blob]
-        if not live and not marks:
+        if not words and not marks:
             continue
         for index, line in enumerate(block, start):
-            hit = _hit(logs, (number, index), line, live)
+            near = [each for text, each in words if text in line]
+            hit = _hit(logs, (number, index), near) if near else None
             if hit is not None and hit.signature.tells == "benign":
                 found.silent.add(index)
             elif hit is not None:
                 found.add(hit)
             for mark in marks:
                 if mark.has in line:
-                    found.reached(mark.phase, log, index)
-    return _without_what_moved_on(found, log)
+                    found.reached(mark.phase, index)
+    return _finished(found, log)
 
 
-def _hit(logs: tuple[Log, ...], where: tuple[int, int], line: str, kinds: list[Signature]) -> Hit | None:
-    """The first entry that knows this line."""
+def _hit(logs: tuple[Log, ...], where: tuple[int, int], kinds: list[Signature]) -> Hit | None:
+    """The first entry that knows this line; ``kinds`` are those that have a word in it."""
     number, index = where
+    line = reading.clean(logs[number].lines[index])
     for kind in kinds:
-        if not any(text in line for text in kind.has):
-            continue
         seen = _seen(logs[number], index, kind)
-        if seen is None or not (kind.any_level or reading.level(reading.clean(line)) in ("unsaid", "error")):
+        if seen is None or not (kind.any_level or reading.level(line) in ("unsaid", "error")):
             continue
-        if kind.after and not _earlier(kind.after, logs, where):
+        before = _earlier(kind.after, logs, where) if kind.after else {}
+        if before is None:
             continue
-        return Hit(kind, number, index, seen, _time(logs[number], index), reading.relayed(line))
+        return Hit(kind, number, index, {**before, **seen}, reading.relayed(line))
     return None
 
 
@@ -122,14 +123,16 @@ def _seen(log: Log, index: int, kind: Signature) -> dict[str, str] | None:
     return None
 
 
-def _earlier(pattern: str, logs: tuple[Log, ...], where: tuple[int, int]) -> bool:
-    """Whether a line before this one matches, or one of another log, whose lines have no order with these."""
+def _earlier(pattern: str, logs: tuple[Log, ...], where: tuple[int, int]) -> dict[str, str] | None:
+    """What the first line before this one says, or one of another log, whose lines have no order with these."""
     compiled = re.compile(pattern)
     for number, log in enumerate(logs):
         end = where[1] if number == where[0] else len(log.lines)
-        if any(compiled.search(line[: reading.LOOKED_AT]) for line in log.lines[max(0, end - BACK) : end]):
-            return True
-    return False
+        for line in log.lines[max(0, end - BACK) : end]:
+            found = compiled.search(line[: reading.LOOKED_AT])
+            if found:
+                return {name: value for name, value in found.groupdict().items() if value}
+    return None
 
 
 def _time(log: Log, index: int) -> float | None:
@@ -138,12 +141,14 @@ def _time(log: Log, index: int) -> float | None:
     return next((at for at in (reading.stamp(line) for line in near) if at is not None), None)
 
 
-def _without_what_moved_on(found: Scan, log: Log) -> Scan:
-    """A place where the engine may stall is one only if it has stood there for long enough."""
-    for code, hit in list(found.hits.items()):
-        if hit.signature.stalls and not _stalled(hit, log):
-            del found.hits[code]
-    found.before = {code: hit for code, hit in found.before.items() if hit.signature.tells != "wait"}
+def _finished(found: Scan, log: Log) -> Scan:
+    """With times, and without places where the engine may stall but has not stood for long enough."""
+    here = {code: hit for code, hit in found.hits.items() if not hit.signature.stalls or _stalled(hit, log)}
+    before = {code: hit for code, hit in found.before.items() if hit.signature.tells != "wait"}
+    found.hits = {code: replace(hit, at=_time(log, hit.index)) for code, hit in here.items()}
+    found.before = {code: replace(hit, at=_time(log, hit.index)) for code, hit in before.items()}
+    if found.served_index >= 0:
+        found.served_at = _time(log, found.served_index)
     return found
 
 

@@ -31,7 +31,8 @@ class Signature(Spec):
 
     ``patterns`` are searched in a line that contains one of ``has`` (plain text, so that a long log is skimmed fast);
     their named groups fill ``says`` and ``remedy``, and ``adds`` names a value that is calculated from them. A pattern
-    may span ``lines`` lines, joined by a newline. ``after`` is a pattern that an earlier line must have matched.
+    may span ``lines`` lines, joined by a newline. ``after`` is a pattern that an earlier line must have matched; its
+    groups fill the templates too.
     Unless ``any_level``, a line that its writer gave the level INFO or WARNING does not count.
 
     ``tells`` orders kinds: a ``cause`` explains the rest; ``lost`` is something that went away for a reason it does not
@@ -72,7 +73,7 @@ class Signature(Spec):
 
     @model_validator(mode="after")
     def _works(self) -> Signature:
-        names = {name for pattern in self.patterns for name in re.compile(pattern).groupindex}
+        names = {name for pattern in (*self.patterns, self.after) for name in re.compile(pattern).groupindex}
         names |= {self.adds} if self.adds else set()
         for template in (self.says, self.remedy):
             unknown = _names(template) - names
