@@ -100,6 +100,21 @@ def test_twins_in_one_subnet() -> None:
     assert ("warn", "TWINS_IN_ONE_SUBNET", "node-b") in met(netdevs=shared)
 
 
+def test_a_twin_that_no_rail_names_counts_for_subnets_too() -> None:
+    one = spark(cluster=fabric(node_a=("rocep1s0f0",), node_b=("rocep1s0f0",)))
+    both = (*(netdev(rail) for rail in one.nodes[1].rails), replace(rails()[1], addresses=("192.168.100.99/24",)))
+    assert alarms(sight(one, node_b={"netdevs": both})) == [("warn", "TWINS_IN_ONE_SUBNET", "node-b")]
+
+
+def test_a_remedy_names_the_profile_and_is_no_template() -> None:
+    (found,) = [
+        each
+        for each in everything(sight(OF, node_b={"images": (image(OF, layers=("x",)),)}))
+        if each.code == "IMAGES_DIFFER"
+    ]
+    assert found.remedy.startswith("sparkctl up deepseek-v4-flash")
+
+
 @pytest.mark.parametrize(
     ("topology", "speed", "bad"),
     [
