@@ -243,6 +243,20 @@ def test_nccl_that_hangs_and_builds_that_differ() -> None:
     assert met(images=(image(OF, nccl_sha256=""),)) == []
 
 
+def test_what_only_the_stack_states_is_said_once_and_without_a_node() -> None:
+    stated = replace(OF, stack=OF.stack.model_copy(update={"inside": {"nccl": "2.28.9-1"}}))
+    blind = replace(sight(stated), details={})
+    assert alarms(blind) == [("warn", "NCCL_PROXY_HANG", "")]
+    assert alarms(sight(stated)) == []  # every node showed 2.30.7
+
+
+def test_a_variable_of_the_known_table_is_met_by_the_beginning_of_its_name() -> None:
+    of = spark(quiet(env={"VLLM_USE_RAY_COMPILED_DAG_CHANNEL_TYPE": "nccl"}))
+    new = replace(of, stack=of.stack.model_copy(update={"versions": {"vllm": "0.33.0"}}))
+    assert {each[:2] for each in alarms(sight(new))} == {("warn", "RAY_COMPILED_DAG_VARIABLES")}
+    assert alarms(sight(of)) == []
+
+
 def test_memory_that_is_not_there() -> None:
     assert met(memory=replace(MEMORY, available=60 * GIB, free=50 * GIB)) == [("fail", "MEMORY_LOW", "node-b")]
     assert met(memory=replace(MEMORY, swap_free=10 * GIB)) == [("warn", "SWAP_IN_USE", "node-b")]
