@@ -17,6 +17,7 @@ VERBS = {
     "doctor": "Look at nodes, fabric and plan for what would go wrong; changes nothing",
     "status": "Show every gate of every rank, and where the record and the nodes differ",
     "logs": "Show the output of all ranks, merged",
+    "diagnose": "Find the first cause of a failure in logs",
     "down": "Stop a deployment and leave the nodes bare",
     "fabric": "Measure the bandwidth between the nodes, in the pinned image",
     "support-bundle": "Collect facts, plan, events, findings and logs in one file, without secrets",
@@ -63,6 +64,6 @@ def _nearest(word: str) -> str:
 def cli(ctx: click.Context, cluster: str | None) -> None:
     """Turn a desk full of DGX Sparks into one dependable OpenAI-compatible endpoint.
 
-    Start with `sparkctl up tiny` on any Linux machine, or `sparkctl plan deepseek-v4-flash` for two Sparks.
+    Start with `sparkctl up tiny` on any Linux machine, or with `sparkctl init HOST HOST` where you have two Sparks.
     """
     ctx.obj = cluster

@@ -65,7 +65,8 @@ def _page(outcome: Outcome, target: str) -> None:
 
     found = outcome.found
     if not found or found.topology is None:
-        click.echo("\n".join(line for each in outcome.details.values() for line in seen(each)))
+        for line in (line for each in outcome.details.values() for line in seen(each)):
+            click.echo(line)
         return
     click.echo(f"{click.style(found.topology, bold=True)}: {', '.join(found.nodes)}")
     click.echo("\n".join(f"  {why}" for why in found.why))

@@ -13,6 +13,7 @@ import click
 from orchestrator.cli.options import as_json, catalog, deployment
 
 if TYPE_CHECKING:
+    from orchestrator.doctor.incident import Incident
     from orchestrator.plan.fold import DeploymentState
     from orchestrator.plan.rankfile import Gate, RankStatus
     from orchestrator.run.transport import NodeError
@@ -69,6 +70,7 @@ def _page(status: Status) -> list[str]:
         lines += _recorded(status.running.recorded)
         for rank in plan.ranks:
             lines += _rank(f"rank {rank.rank} on {rank.node}", status.running.statuses.get(rank.rank))
+            lines += _meaning(status.explained.get(rank.rank))
     lines += [
         f"  {click.style('differs:', fg='yellow')} {line}"
         for line in (*status.running.differs, *status.running.unrecorded)
@@ -103,6 +105,10 @@ def _rank(title: str, status: RankStatus | None) -> list[str]:
     return lines
 
 
+def _meaning(incident: Incident | None) -> list[str]:
+    return [f"    {incident.code}: {incident.says}", f"    -> {incident.remedy}"] if incident else []
+
+
 def _mark(gate: Gate) -> str:
     if gate.open is None:
         return click.style("?", fg="yellow")
@@ -111,8 +117,9 @@ def _mark(gate: Gate) -> str:
 
 def _unknown(silent: Mapping[str, NodeError]) -> dict[str, Any]:
     """The keys of a deployment's entry, for nodes of which nobody knows what they run."""
-    nothing = dict.fromkeys(("deployment", "generation", "plan", "endpoint", "recorded"))
+    nothing: dict[str, Any] = dict.fromkeys(("deployment", "generation", "plan", "endpoint", "recorded"))
     lists: dict[str, list[str]] = {"ranks": [], "differs": [], "left_over_generations": []}
+    nothing["explained"] = {}
     return {**nothing, **lists, "ready": False, "silent": {name: str(error) for name, error in silent.items()}}
 
 
@@ -126,6 +133,7 @@ def _value(status: Status) -> dict[str, Any]:
         "endpoint": plan.gateway.endpoint if plan else None,
         "recorded": asdict(status.running.recorded),
         "ranks": [json.loads(each.to_json()) for _, each in sorted(status.running.statuses.items())],
+        "explained": {str(rank): each.code for rank, each in status.explained.items()},
         "differs": [*status.running.differs, *status.running.unrecorded],
         "silent": {name: str(error) for name, error in status.silent.items()},
         "left_over_generations": [other.generation for other in status.running.others],

@@ -33,6 +33,11 @@ def remarks(found: Found, details: Iterable[NodeDetail], links: Sequence[Link]) 
         said += _subnets(name, rails, many=len(found.nodes) > 2)
         said += _halves(by_name[name], rails)
         said += _settings(name, rails)
+        said += [
+            f"{name}: the rendezvous of the ring is {seat.end.netdev.name}, which is Wi-Fi; connect the RJ45 socket"
+            for seat in found.seats[name]
+            if seat.end.netdev.wireless
+        ]
     if any(link.there is None or link.back is None for link in links):
         said.append("some node could not send pings (is ping installed?): pairs were taken by subnet alone")
     return tuple(said)

@@ -124,9 +124,9 @@ class NodeDetail:
     services: frozenset[str] | None = None
     clock_offset_s: float | None = None
     runtimes: tuple[str, ...] | None = None
-    measured_gbit: Mapping[str, float] = field(default_factory=dict)
-    model_files: Mapping[str, int] | None = None
     hostname: str = ""
     arch: str = ""
     user: str = ""
     reached_at: str = ""
+    measured_gbit: Mapping[str, float] = field(default_factory=dict)
+    model_files: Mapping[str, int] | None = None

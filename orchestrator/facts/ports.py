@@ -12,6 +12,7 @@ name netdevs differently, so a port is never told by a name:
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -41,15 +42,15 @@ def rdma_devices(lines: Iterable[str], of: Iterable[Netdev]) -> tuple[RdmaDevice
 
 def addresses(text: str) -> dict[str, tuple[str, ...]]:
     """IPv4 addresses with prefix length by netdev, out of ``ip -j addr``; empty when that is not what it is."""
-    return {
-        str(row["ifname"]): tuple(
-            f"{each['local']}/{each.get('prefixlen', 32)}"
-            for each in row.get("addr_info", ())
-            if each.get("family") == "inet" and "local" in each
-        )
-        for row in json_rows(text)
-        if "ifname" in row
-    }
+    rows = (row for row in json_rows(text) if "ifname" in row)
+    return {str(row["ifname"]): tuple(filter(None, map(_ipv4, row.get("addr_info", ())))) for row in rows}
+
+
+def _ipv4(row: Mapping[str, Any]) -> str:
+    try:
+        return str(ipaddress.IPv4Interface(f"{row['local']}/{row.get('prefixlen', 32)}"))
+    except (KeyError, ValueError):  # IPv6, or a row that a filter emptied
+        return ""
 
 
 def json_rows(text: str) -> list[dict[str, Any]]:

@@ -123,27 +123,23 @@ def _ring(details: Sequence[NodeDetail], order: tuple[str, ...], good: Sequence[
     by_name = {each.node: each for each in details}
     shared = _rendezvous([by_name[name] for name in order])
     if not shared:
-        why = (
+        missing = (
             f"the cables close a ring ({' - '.join(order)}), but no rail of a ring reaches all nodes, and the nodes "
             "share no other subnet for their rendezvous; connect their RJ45 sockets to one network"
         )
-        return Found(None, (why,))
+        return Found(None, (missing,))
     seats = {}
     for index, name in enumerate(order):
         ahead = order[(index + 1) % len(order)]
         rails = sorted(_seats([name], good)[name], key=lambda seat: ahead not in seat.towards)
         seats[name] = (Seat(shared[name]), *rails)
     circle = " - ".join((*order, order[0]))
-    return Found(
-        "ring",
-        (
-            f"Every port reaches one other node, and the cables close a circle: {circle}.",
-            "The nodes are in the order of the cables. No rail of a ring reaches all nodes, so the first entry of each",
-            "is its management netdev: the rendezvous, without RDMA. NCCL moves data over the others.",
-        ),
-        order,
-        seats,
+    why = (
+        f"Every port reaches one other node, and the cables close a circle: {circle}. The nodes are in that order.",
+        "No rail of a ring reaches all nodes, so the first entry of each node is its management netdev, without RDMA: "
+        "the rendezvous. NCCL moves data over the others.",
     )
+    return Found("ring", why, order, seats)
 
 
 def _rendezvous(details: Sequence[NodeDetail]) -> dict[str, End]:

@@ -21,8 +21,10 @@ from orchestrator.spec.parsing import MOST_BYTES, parse
 from orchestrator.spec.pins import KnownBadTable, Stack
 from orchestrator.spec.problems import Problem, SpecError, shorten
 from orchestrator.spec.profile import Profile
+from orchestrator.spec.signatures import SignatureTable
 
 T = TypeVar("T", Profile, Stack, Model, Machine)
+Table = TypeVar("Table", KnownBadTable, SignatureTable)
 
 # A name that ends like a file is a path that somebody typed.
 _NAME = re.compile(r"(?!.{43})(?!.*\.ya?ml$)[a-z0-9]+((-+|\.)[a-z0-9]+)*")
@@ -63,11 +65,18 @@ class Catalog:
 
     def known_bad(self) -> KnownBadTable:
         """The table of combinations that fail: the first ``pins/known-bad.yaml`` that there is."""
+        return self._table("known-bad", KnownBadTable) or KnownBadTable(combinations=())
+
+    def signatures(self) -> SignatureTable:
+        """The table of what lines of output mean: the first ``pins/signatures.yaml`` that there is."""
+        return self._table("signatures", SignatureTable) or SignatureTable(signatures=())
+
+    def _table(self, name: str, kind: type[Table]) -> Table | None:
         for root in self._roots():
-            path = root / "pins" / "known-bad.yaml"
+            path = root / "pins" / f"{name}.yaml"
             if os.path.lexists(path):
-                return parse(_read(path, path.parent), _shown(path), KnownBadTable)
-        return KnownBadTable(combinations=())
+                return parse(_read(path, path.parent), _shown(path), kind)
+        return None
 
     def names(self, what: str = "profile") -> tuple[str, ...]:
         """What there is of ``profile``, ``stack``, ``model`` or ``machine``, in alphabetical order."""

@@ -72,7 +72,10 @@ def at_once(job: Callable[[str], T], names: Mapping[str, object]) -> tuple[dict[
         except NodeError as error:
             return error
 
-    with ThreadPoolExecutor(max_workers=max(1, min(64, len(names)))) as pool:
+    pool = ThreadPoolExecutor(max_workers=max(1, min(64, len(names))))
+    try:
         every = dict(zip(names, pool.map(one, names), strict=True))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # after a Ctrl-C nobody waits for a node that is slow
     done = {name: each for name, each in every.items() if not isinstance(each, NodeError)}
     return done, {name: each for name, each in every.items() if isinstance(each, NodeError)}

@@ -22,6 +22,7 @@ from orchestrator.spec.problems import SpecError
 from orchestrator.verbs import details as asking
 from orchestrator.verbs.errors import UsageError, VerbError
 from orchestrator.verbs.hosts import Trust, acquaint, read, with_way_in
+from orchestrator.verbs.sitting import sitting
 from orchestrator.verbs.world import own_addresses
 
 MOST_NODES = 64
@@ -60,9 +61,8 @@ def init(wish: Wish, trust: Trust) -> Outcome:
     files = Files(config=Path(wish.ssh_config).expanduser() if wish.ssh_config else None)
     here = _here(hosts)
     failed = acquaint({name: ssh for name, ssh in hosts.items() if name not in here}, files, trust)
-    transports = _transports({name: ssh for name, ssh in hosts.items() if name not in failed}, here, files)
-    try:
-        answers = asking.gather(transports)
+    with sitting(_transports({name: ssh for name, ssh in hosts.items() if name not in failed}, here, files)) as seats:
+        answers = asking.gather(seats)
         silent = {name: with_way_in(error) for name, error in (failed | dict(answers.silent)).items()}
         named = _named(answers.details)
         details = {each.node: each for each in named.values()}
@@ -70,10 +70,7 @@ def init(wish: Wish, trust: Trust) -> Outcome:
             return Outcome(details, {name: silent[name] for name in hosts if name in silent})
         _distinct(named)
         links = fabric.pairs(list(details.values()))
-        echoes = asking.ping({each.node: transports[host] for host, each in named.items()}, fabric.pings(links))
-    finally:
-        for each in transports.values():
-            each.close()
+        echoes = asking.ping({each.node: seats[host] for host, each in named.items()}, fabric.pings(links))
     if echoes.silent:
         return Outcome(details, echoes.silent)
     ssh = {each.node: hosts[host] for host, each in named.items() if host not in here}

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Event as Flag
 
+from orchestrator.doctor.redact import redact
 from orchestrator.plan import runtime
 from orchestrator.plan.launch import Unit
 from orchestrator.run.catalog import Catalog
@@ -53,7 +54,7 @@ def noise(line: Line) -> bool:
 
 
 def logs(catalog: Catalog, which: Which, show: Callable[[Line], None], stop: Flag) -> None:
-    """Hand every line to ``show`` as it comes, from all ranks at once.
+    """Hand every line to ``show`` as it comes, from all ranks at once, without secrets.
 
     Raises ``UsageError`` for an unknown name, and ``VerbError`` for one that only a silent node may know.
     """
@@ -91,7 +92,7 @@ def _read_all(
     def read(unit: Unit) -> None:
         argv = runtime.logs(unit, follow=which.follow, lines=which.lines)
         try:
-            seats[unit.node].follow(argv, lambda text: pass_on(Line(unit.node, unit.rank, text)), stop.is_set)
+            seats[unit.node].follow(argv, lambda text: pass_on(Line(unit.node, unit.rank, redact(text))), stop.is_set)
         except Cancelled:
             return
         except NodeError as error:

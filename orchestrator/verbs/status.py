@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
+from orchestrator.doctor.diagnose import explain
+from orchestrator.doctor.incident import Incident
 from orchestrator.run.catalog import Catalog
 from orchestrator.run.transport import NodeError
 from orchestrator.spec.cluster import Cluster
 from orchestrator.verbs import names, world
+from orchestrator.verbs.diagnose import table
 from orchestrator.verbs.errors import UsageError, VerbError
 from orchestrator.verbs.running import Running, running
 from orchestrator.verbs.silent import unknown
@@ -17,11 +20,15 @@ from orchestrator.verbs.sitting import sitting
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One deployment as it stands. ``silent`` nodes of its cluster did not answer: what runs there is UNKNOWN."""
+    """One deployment as it stands. ``silent`` nodes of its cluster did not answer: what runs there is UNKNOWN.
+
+    ``explained`` is what the first fatal line of a rank that does not run means, by rank, where that is known.
+    """
 
     deployment: str
     running: Running
     silent: Mapping[str, NodeError]
+    explained: Mapping[int, Incident] = field(default_factory=dict)
 
     @property
     def ready(self) -> bool:
@@ -56,12 +63,26 @@ def status(catalog: Catalog, name: str | None) -> Overview:
     """
     names.check(name, "NAME")
     seen = overview(world.clusters(catalog), name)
+    explained = tuple(replace(each, explained=_explained(each.running, catalog)) for each in seen.deployments)
+    seen = replace(seen, deployments=explained)
     if name is None:
         return seen
     if not seen.deployments:
         raise names.no_such(name, seen.there, catalog.names("profile"))
     found = tuple(each for each in seen.deployments if each.running.plan is not None)
     return Overview(found or seen.deployments, {}, seen.there)
+
+
+def _explained(now: Running, catalog: Catalog) -> dict[int, Incident]:
+    fatal = {rank: status for rank, status in now.statuses.items() if status.last_fatal and status.state != "running"}
+    if not fatal:
+        return {}
+    try:
+        known = table(catalog)
+    except UsageError:  # status must work whatever is wrong with a table
+        return {}
+    found = {rank: explain(each.last_fatal, known, node=each.node, rank=str(rank)) for rank, each in fatal.items()}
+    return {rank: incident for rank, incident in found.items() if incident is not None}
 
 
 def overview(clusters: Iterable[Cluster], name: str | None) -> Overview:

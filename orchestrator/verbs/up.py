@@ -24,6 +24,7 @@ from orchestrator.run.lock import Locked, held
 from orchestrator.run.store import StatePaths, append
 from orchestrator.run.transport import NodeError, Transport
 from orchestrator.verbs import checks, names, secrets, stored, world
+from orchestrator.verbs.diagnose import first_cause
 from orchestrator.verbs.errors import BlockedError, InterruptedVerbError, RefusedError, UsageError, VerbError
 from orchestrator.verbs.evidence import Evidence
 from orchestrator.verbs.fabric import missing
@@ -195,6 +196,8 @@ def finish(stage: Stage, plan: LaunchPlan, todo: tuple[Phase, ...], before: Runn
         log = StatePaths(plan.state[plan.head].partition("/.local/")[0], plan.deployment).events
         with unless_told_already:
             append(stage.seats[plan.head], log, [event for event in events if event.kind != "action-progress"])
+    if kept:
+        kept += first_cause(stage.catalog, evidence.folder)
     raise_unless_ok(outcome, (*_comes_back(before, events), *kept))
 
 

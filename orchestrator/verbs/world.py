@@ -111,7 +111,7 @@ def _cluster(catalog: Catalog, profile: Profile, *, may_assume: bool) -> tuple[C
         return EXAMPLE, "example nodes, because there is no cluster.yaml", True
     raise UsageError(
         f"profiles/{profile.name}.yaml is for a cluster, and there is no cluster.yaml here or in ~/.config/sparkctl",
-        remedy="write one (docs/cluster.md has a commented example), or try `sparkctl up tiny` on this machine",
+        remedy="write one with `sparkctl init HOST…`, or try `sparkctl up tiny` on this machine",
     )
 
 

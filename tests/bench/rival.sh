@@ -7,8 +7,8 @@ one=$1 two=$2 first=$3 second=$4 image=$5 model=$6
 if [ "$7" = down ]; then
     $one docker rm --force rival >/dev/null; $two docker rm --force rival >/dev/null; exit
 fi
-env="-e VLLM_CPU_KVCACHE_SPACE=1 -e VLLM_CPU_OMP_THREADS_BIND=nobind -e OMP_NUM_THREADS=1 -e TORCH_COMPILE_DISABLE=1
-  -e HF_HUB_OFFLINE=1 -e VLLM_NO_USAGE_STATS=1 -e DO_NOT_TRACK=1 -e RAY_USAGE_STATS_ENABLED=0
+env="-e VLLM_CPU_KVCACHE_SPACE=1 -e VLLM_CPU_OMP_THREADS_BIND=nobind -e OMP_NUM_THREADS=1 -e TORCH_COMPILE_DISABLE=1 \
+  -e HF_HUB_OFFLINE=1 -e VLLM_NO_USAGE_STATS=1 -e DO_NOT_TRACK=1 -e RAY_USAGE_STATS_ENABLED=0 \
   -e RAY_memory_monitor_refresh_ms=0 -e GLOO_SOCKET_IFNAME=enp1s0f0np0"
 run="docker run --detach --name rival --network host --shm-size 2000000000 -v $model:/model:ro $env"
 ray="--num-cpus=1 --num-gpus=1 --memory=2000000000 --object-store-memory=100000000 --disable-usage-stats"

@@ -22,8 +22,9 @@ PROFILES = sorted((ROOT / "profiles").glob("*.yaml"))
 STACKS = sorted((ROOT / "pins" / "stacks").glob("*.yaml"))
 MODELS = sorted((ROOT / "pins" / "models").glob("*.yaml"))
 MACHINES = sorted((ROOT / "pins" / "machines").glob("*.yaml"))
+SIGNATURES = ROOT / "pins" / "signatures.yaml"
 KNOWN_BAD = [path for path in [ROOT / "pins" / "known-bad.yaml"] if path.exists()]
-EVERY = [*PROFILES, *STACKS, *MODELS, *MACHINES, *KNOWN_BAD]
+EVERY = [*PROFILES, *STACKS, *MODELS, *MACHINES, *KNOWN_BAD, SIGNATURES]
 
 TWIN = ("deepseek-ai/DeepSeek-V4-Flash-DSpark", "5176586613905d4beaadbaea1cfecd1693e17f9da4a0ea09d99aab7d3f2f5b7c")
 SECRET = re.compile(
@@ -169,7 +170,7 @@ def test_known_bad_combinations_have_sources_and_one_code_each() -> None:
     assert len(set(codes)) == len(codes)
     for each in table:
         assert all(source.strip() for source in each.sources), each.code
-        words = {"arch", "accelerator", "container", "env", "ranks", "model", "kv_dtype", "tensor"}
+        words = {"arch", "accelerator", "container", "env", "ranks", "model", "tensor", "kv_dtype"}
         assert set(each.where) <= words, each.code
 
 

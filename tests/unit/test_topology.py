@@ -126,6 +126,16 @@ def test_a_ring_without_a_common_management_subnet_is_refused_with_the_way_out()
     assert "connect their RJ45 sockets" in found.why[0]
 
 
+def test_a_ring_that_shares_only_wifi_meets_there_with_a_remark() -> None:
+    details = [
+        replace(each, netdevs=tuple(n for n in each.netdevs or () if n.name != "enP7s7"), reached_at="")
+        for each in ring(3)
+    ]
+    found = cabled(details)
+    assert found.seats["spark-1"][0].end.netdev.name == "wlP9s9"
+    assert "spark-1: the rendezvous of the ring is wlP9s9, which is Wi-Fi" in told(found, details)
+
+
 def test_a_ring_over_link_local_addresses_is_told_by_its_ports() -> None:
     """All netdevs in 169.254/16: subnets tell nothing; only the neighbours on a cable answer."""
     details = [spark(n, *(f"169.254.{port}.{n}/16" for port in range(4))) for n in (1, 2, 3)]
@@ -165,6 +175,28 @@ def test_twins_in_one_subnet_are_found_and_remarked_on() -> None:
     assert found.topology == "direct"
     assert rails(found, "spark-1") == ["enp1s0f0np0 192.168.100.1", "enP2p1s0f0np0 192.168.100.3"]
     assert "enp1s0f0np0 and enP2p1s0f0np0 are both in 192.168.100.0/24" in told(found, details)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        # (netdev, address) that came back, as Linux 6.18 answered with both twins of two nodes on one wire
+        ({("0", 2), ("0", 4), ("1", 2), ("1", 4)}, {("1", 1), ("1", 3)}),  # rp_filter 0 and 2
+        ({("0", 2), ("0", 4)}, {("0", 1)}),  # rp_filter 1
+    ],
+)
+def test_twins_in_one_subnet_answer_only_some_pings(first: set[tuple[str, int]], second: set[tuple[str, int]]) -> None:
+    details = [spark(n, f"192.168.100.{n}/24", f"192.168.100.{n + 2}/24", names=("a{0}", "b{0}")) for n in (1, 2)]
+    links = fabric.pairs(details)
+    twin = {"a0": "0", "b0": "1"}
+    came = {"spark-1": first, "spark-2": second}
+    reached = {
+        node: {ping: (twin[ping.netdev], int(ping.address.rpartition(".")[2])) in came[node] for ping in sent}
+        for node, sent in fabric.pings(links).items()
+    }
+    found = decide(details, fabric.tried(links, reached))
+    assert found.topology == "direct"
+    assert [len(found.seats[node]) for node in found.nodes] == [2, 2]
 
 
 def test_twins_in_one_subnet_on_a_switch() -> None:
