@@ -13,6 +13,7 @@ from orchestrator.spec.pins import KnownBad, KnownBadTable
 
 # What a service stands for in the table: it has no version, so the entry has no bounds.
 _SERVICES = ("earlyoom",)
+ONE_BUILD = "one build of nccl on all ranks"
 _SEEN = {"driver": "gpu", "kernel": "kernel", "nccl": "image", "earlyoom": "services"}
 
 
@@ -62,18 +63,21 @@ def _where(sight: Sight, node: Node | None) -> dict[str, str | frozenset[str]]:
 
 
 def _finding(entry: KnownBad, node: str, versions: Mapping[str, str]) -> Finding:
-    bounds = " and ".join(entry.versions)
     version = "" if versions[entry.part] == "0" else f" {versions[entry.part]}"
     terms = "".join(f", {name} {value}" for name, value in entry.where.items() if name not in {"arch", "accelerator"})
     return Finding(
         entry.code,
         node,
         f"{entry.part}{version}{terms}",
-        f"another {entry.part} than {bounds}" if bounds else f"no {entry.part} like this",
+        _expected(entry),
         entry.remedy,
         f"{entry.what} ({'; '.join(entry.sources)})",
         entry.verdict,
     )
+
+
+def _expected(entry: KnownBad) -> str:
+    return f"no {entry.part} {' and '.join(entry.versions)}".rstrip()
 
 
 def _rest(
@@ -86,10 +90,10 @@ def _rest(
         clear = entry.part in versions or (entry.part in _SERVICES and detail.services is not None)
         if clear:
             said = f"{entry.part} {versions.get(entry.part, 'does not run')}"
-            yield Finding(entry.code, node.name, said, "not met", "", entry.what, "pass")
+            yield Finding(entry.code, node.name, said, _expected(entry), "", entry.what, "pass")
         elif entry.part in _SEEN:
             yield Finding(
-                entry.code, node.name, f"nobody saw {entry.part}", "not met", entry.remedy, entry.what, "unknown"
+                entry.code, node.name, f"nobody saw {entry.part}", _expected(entry), entry.remedy, entry.what, "unknown"
             )
 
 
@@ -104,11 +108,11 @@ def _ranks(sight: Sight, images: Mapping[str, ImageInside | None]) -> Iterator[F
             version = next((image.nccl_version for image in seen.values() if image.nccl_version), "0")
             for hit in met(KnownBadTable(combinations=(entry,)), {"nccl": version}, where):
                 names = ", ".join(f"{name} {image.nccl_sha256[:12]}" for name, image in seen.items())
-                yield Finding(hit.code, "", f"nccl {names}", "one build of nccl", hit.remedy, hit.what, hit.verdict)
+                yield Finding(hit.code, "", f"nccl {names}", ONE_BUILD, hit.remedy, hit.what, hit.verdict)
         else:
             whole = len(seen) == len(images)
             said = "one build of nccl on all nodes" if whole else "nobody saw nccl on all nodes"
-            yield Finding(entry.code, "", said, "one build", "", entry.what, "pass" if whole else "unknown")
+            yield Finding(entry.code, "", said, ONE_BUILD, "", entry.what, "pass" if whole else "unknown")
 
 
 def _stated(sight: Sight, seen: set[str]) -> Iterator[Finding]:

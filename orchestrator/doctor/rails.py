@@ -154,15 +154,19 @@ def _whole(node: Node, detail: NodeDetail) -> Iterator[Finding]:
 
 
 def _subnets(node: Node, detail: NodeDetail) -> Finding:
+    """The rails and their twins, whether or not the cluster file names those."""
     if detail.netdevs is None:
         return TWINS_IN_ONE_SUBNET.unknown(node.name, "the node told no netdevs")
+    rails = {rail.netdev for rail in node.rails}
+    ports = {port_of(dev.name, dev.port) for dev in detail.netdevs if dev.name in rails}
     seen: dict[str, str] = {}
-    for rail in node.rails:
-        dev = netdev(detail, rail.netdev)
-        for network in {str(ipaddress.ip_interface(each).network) for each in (dev.addresses if dev else ())}:
-            if network in seen and seen[network] != rail.netdev:
-                return TWINS_IN_ONE_SUBNET.warn(node.name, f"{seen[network]} and {rail.netdev} both in {network}")
-            seen[network] = rail.netdev
+    for dev in detail.netdevs:
+        if not dev.up or port_of(dev.name, dev.port) not in ports:
+            continue
+        for network in {str(ipaddress.ip_interface(each).network) for each in dev.addresses}:
+            if network in seen:
+                return TWINS_IN_ONE_SUBNET.warn(node.name, f"{seen[network]} and {dev.name} both in {network}")
+            seen[network] = dev.name
     return TWINS_IN_ONE_SUBNET.passed(node.name, ", ".join(seen) or "no addresses")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from orchestrator.doctor import (
     clock,
@@ -68,4 +69,8 @@ def everything(sight: Sight) -> tuple[Finding, ...]:
 
 def _run(rules: tuple[Rule, ...], sight: Sight) -> tuple[Finding, ...]:
     found = tuple(finding for rule in rules for finding in rule(sight))
-    return waived(found, sight.resolved.profile.waivers) if sight.resolved else found
+    if sight.resolved is None:
+        return found
+    profile = sight.resolved.profile
+    named = (replace(each, remedy=each.remedy.replace("PROFILE", profile.name)) for each in found)
+    return waived(named, profile.waivers)

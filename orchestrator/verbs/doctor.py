@@ -6,6 +6,7 @@ for a second, in a container that is removed again.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from orchestrator.facts.reach import SMALL_BYTES, Ping
 from orchestrator.run import models
 from orchestrator.run.catalog import Catalog
 from orchestrator.run.transport import NodeError, Transport
-from orchestrator.spec.cluster import Node
+from orchestrator.spec.cluster import Node, Rail
 from orchestrator.spec.problems import SpecError
 from orchestrator.verbs import checks, fabric, names, world
 from orchestrator.verbs.details import Details, at_once, gather
@@ -159,15 +160,23 @@ def _others(seen: Sight, node: Node) -> list[Node]:
 
 
 def _pings(seen: Sight, node: Node) -> list[Ping]:
-    """From every rail to the same rail of the others. A ring's rails are not parallel, so nothing is tried there."""
-    if seen.cluster.topology in {"ring", "loopback"}:
+    """From every rail to the rail of each other node that its cable leads to, with small and with large frames."""
+    if seen.cluster.topology == "loopback":
         return []
     return [
         Ping(there.address, here.netdev, size)
         for other in _others(seen, node)
-        for here, there in zip(node.rails, other.rails, strict=False)
+        for here, there in _cabled(seen, node, other)
         for size in (SMALL_BYTES, LARGE_BYTES)
     ]
+
+
+def _cabled(seen: Sight, node: Node, other: Node) -> list[tuple[Rail, Rail]]:
+    """Rails in the order of the cluster file are parallel, except in a ring: there every link has a /24 of its own."""
+    if seen.cluster.topology != "ring":
+        return list(zip(node.rails, other.rails, strict=False))
+    pairs = itertools.product(node.rails, other.rails)
+    return [each for each in pairs if len({rail.address.rpartition(".")[0] for rail in each}) == 1]
 
 
 def _model_files(seat: Transport, seen: Sight, node: str) -> Mapping[str, int] | None:

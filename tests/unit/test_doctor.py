@@ -9,10 +9,9 @@ import pytest
 
 from orchestrator.doctor.rules import everything, fast
 from orchestrator.doctor.sight import GIB, Sight
-from orchestrator.facts.detail import Disk, Gid, Gpu, ImageInside, Memory, Netdev, RdmaDevice
-from orchestrator.spec.cluster import Cluster, Node
+from orchestrator.facts.detail import Disk, Gpu, ImageInside, Memory, RdmaDevice
 from tests.unit.builders import SHIPPED, facts
-from tests.unit.patients import alarms, detail, fabric, gids, image, netdev, quiet, rdma, sight, spark
+from tests.unit.patients import alarms, detail, fabric, image, quiet, rdma, sight, spark
 
 OF = spark()
 HERE, THERE = OF.nodes
@@ -58,134 +57,8 @@ def test_rules_of_a_start_need_no_details() -> None:
     assert {each.verdict for each in fast(replace(sight(OF), details={}))} <= {"pass", "unknown"}
 
 
-# --- rails
-
-
-def rails(**changes: Any) -> tuple[Netdev, ...]:
-    return tuple(netdev(rail, **changes) for rail in THERE.rails)
-
-
 def devices(**changes: Any) -> tuple[RdmaDevice, ...]:
     return tuple(rdma(rail, **changes) for rail in THERE.rails)
-
-
-@pytest.mark.parametrize("state", ["1: DOWN", "2: INIT", "INACTIVE"])
-def test_a_device_that_is_not_active(state: str) -> None:
-    assert met(rdma=devices(state=state)) == [("fail", "HCA_NOT_ACTIVE", "node-b")]
-
-
-def test_devices_by_other_names_are_offered() -> None:
-    other = tuple(replace(each, name=each.name.replace("p1s0", "p7s0")) for each in devices())
-    (found,) = [each for each in everything(sight(OF, node_b={"rdma": other})) if each.verdict == "fail"]
-    assert "node-b rocep7s0f0,roceP2p7s0f0" in found.remedy
-    assert "not there" in found.observed
-
-
-def test_a_netdev_that_the_node_does_not_have() -> None:
-    away = (replace(rails()[0], name="enp9s0"), rails()[1])
-    (found,) = [each for each in everything(sight(OF, node_b={"netdevs": away})) if each.code == "RAIL_NOT_ON_NODE"][1:]
-    assert found.verdict == "fail"
-    assert "enp9s0 for 192.168.100.12" in found.remedy
-
-
-def test_twins_are_told_by_port_where_names_say_nothing() -> None:
-    spare = RdmaDevice("mlx5_9", "ens9", "4: ACTIVE", port=devices()[0].port, gids=gids("10.0.0.1"))
-    assert met(rdma=(*devices(), spare)) == [("warn", "HALF_PORT_ONLY", "node-b")]
-    assert met(rdma=(*devices(), replace(spare, port="another"))) == []
-    assert met(rdma=(*devices(), replace(spare, state="1: DOWN"))) == []
-
-
-def test_twins_in_one_subnet() -> None:
-    shared = (rails()[0], replace(rails()[1], addresses=("192.168.100.12/24", "192.168.101.12/24")))
-    assert ("warn", "TWINS_IN_ONE_SUBNET", "node-b") in met(netdevs=shared)
-
-
-@pytest.mark.parametrize(
-    ("topology", "speed", "bad"),
-    [
-        ("direct", 200_000, False),
-        ("direct", 100_000, True),
-        ("switch", 100_000, False),
-        ("switch", 40_000, True),
-    ],
-)
-def test_a_slow_link_unless_it_is_a_breakout(topology: str, speed: int, bad: bool) -> None:
-    of = spark(cluster=fabric(topology=topology))
-    slow = {"netdevs": tuple(netdev(rail, speed_mbit=speed) for rail in of.nodes[1].rails), "measured_gbit": {}}
-    assert alarms(sight(of, node_b=slow)) == [("warn", "LINK_SLOW", "node-b")] * (2 if bad else 0)
-
-
-def test_a_rail_is_judged_by_what_it_moved() -> None:
-    assert met(measured_gbit={"rocep1s0f0": 97.0, "roceP2p1s0f0": 12.9}) == [("warn", "RAIL_DEGRADED", "node-b")]
-    assert met(measured_gbit={}) == []
-
-
-# --- paths
-
-
-def test_an_mtu_of_1500_on_both_ends() -> None:
-    small = {"netdevs": rails(mtu=1500), "pings": {("192.168.100.11", 56): True, ("192.168.100.11", 8972): False}}
-    found = alarms(sight(OF, node_a={"netdevs": tuple(netdev(rail, mtu=1500) for rail in HERE.rails)}, node_b=small))
-    assert found == [("warn", "MTU_1500", "node-a"), ("warn", "MTU_1500", "node-b")]
-
-
-def test_an_mtu_that_only_one_end_has() -> None:
-    found = met(netdevs=rails(mtu=4200), pings={})
-    assert found == [("fail", "MTU_DIFFERS", "")] * 2
-
-
-def test_a_switch_that_drops_large_frames() -> None:
-    pings = {("192.168.100.11", 56): True, ("192.168.100.11", 8972): False}
-    assert met(pings=pings) == [("fail", "MTU_PATH_TOO_SMALL", "node-b")]
-
-
-def test_a_peer_that_does_not_answer() -> None:
-    pings = {("192.168.100.11", size): False for size in (56, 8972)}
-    assert met(pings=pings) == [("fail", "PEER_UNREACHABLE", "node-b")]
-
-
-def test_a_device_without_a_usable_gid() -> None:
-    local = tuple(gid for gid in gids("10.0.0.2") if gid.index < 3)
-    assert met(rdma=(devices()[0], replace(devices()[1], gids=local))) == [("fail", "NO_ROCE_V2_GID", "node-b")]
-    moved = tuple(Gid(gid.index + 2, gid.value, gid.kind) for gid in gids("10.0.0.2"))
-    assert met(rdma=(devices()[0], replace(devices()[1], gids=moved))) == []
-
-
-def test_a_route_over_wifi() -> None:
-    assert met(routes={"192.168.100.11": "wlP9s9"}) == [("fail", "CONTROL_TRAFFIC_OFF_FABRIC", "node-b")]
-    assert met(routes={"192.168.100.11": "enp1s0f0np0", "8.8.8.8": "wlP9s9"}) == []
-
-
-RING = ("rocep1s0f0", "roceP2p1s0f0", "rocep1s0f1", "roceP2p1s0f1")
-
-
-def ring(links: dict[str, dict[str, int]]) -> list[tuple[str, str, str]]:
-    """``links``: node -> port -> number of its link; the twins of a link have subnets of their own."""
-    cluster = fabric(tuple(links), "ring", **{name.replace("-", "_"): RING for name in links})
-    value = cluster.model_dump()
-    for number, (node, ports) in enumerate(zip(value["nodes"], links.values(), strict=True)):
-        for rail in node["rails"]:
-            twin = 100 if "P2p" in rail["rdma"] else 0
-            rail["address"] = f"10.{twin}.{ports[rail['netdev'][-1]]}.{number + 1}"
-    of = spark(cluster=Cluster.model_validate(value, strict=False))
-    seen = Sight(of.cluster, of.cluster.nodes, {}, {n.name: _bare(n) for n in of.cluster.nodes})
-    return [each for each in alarms(seen) if each[1] == "RING_CABLING"]
-
-
-def _bare(node: Node) -> Any:
-    return replace(detail(node, OF), pings={}, routes={})
-
-
-def test_a_ring_whose_cables_go_round() -> None:
-    good = {"node-a": {"0": 1, "1": 3}, "node-b": {"0": 2, "1": 1}, "node-c": {"0": 3, "1": 2}}
-    assert ring(good) == []
-
-
-def test_a_ring_with_a_cable_in_the_wrong_place() -> None:
-    crossed = {"node-a": {"0": 1, "1": 3}, "node-b": {"0": 1, "1": 2}, "node-c": {"0": 3, "1": 2}}
-    assert ("warn", "RING_CABLING", "node-a") in ring(crossed)
-    open_ring = {"node-a": {"0": 1, "1": 9}, "node-b": {"0": 2, "1": 1}, "node-c": {"0": 3, "1": 2}}
-    assert ring(open_ring) == [("fail", "RING_CABLING", "node-c")]
 
 
 # --- nodes, parity, memory, clocks
@@ -226,6 +99,20 @@ def test_nccl_that_hangs_and_builds_that_differ() -> None:
     assert met(images=(image(OF, nccl_version="2.28.9"),)) == [("warn", "NCCL_PROXY_HANG", "node-b")]
     assert met(images=(image(OF, nccl_sha256="0" * 64),)) == [("fail", "NCCL_TWO_BUILDS", "")]
     assert met(images=(image(OF, nccl_sha256=""),)) == []
+
+
+def test_what_only_the_stack_states_is_said_once_and_without_a_node() -> None:
+    stated = replace(OF, stack=OF.stack.model_copy(update={"inside": {"nccl": "2.28.9-1"}}))
+    blind = replace(sight(stated), details={})
+    assert alarms(blind) == [("warn", "NCCL_PROXY_HANG", "")]
+    assert alarms(sight(stated)) == []  # every node showed 2.30.7
+
+
+def test_a_variable_of_the_known_table_is_met_by_the_beginning_of_its_name() -> None:
+    of = spark(quiet(env={"VLLM_USE_RAY_COMPILED_DAG_CHANNEL_TYPE": "nccl"}))
+    new = replace(of, stack=of.stack.model_copy(update={"versions": {"vllm": "0.33.0"}}))
+    assert {each[:2] for each in alarms(sight(new))} == {("warn", "RAY_COMPILED_DAG_VARIABLES")}
+    assert alarms(sight(of)) == []
 
 
 def test_memory_that_is_not_there() -> None:

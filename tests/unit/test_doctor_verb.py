@@ -9,16 +9,24 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from orchestrator.doctor.catalogue import codes, names
 from orchestrator.doctor.finding import Finding
+from orchestrator.doctor.rules import fast
 from orchestrator.doctor.waive import problems, waived
 from orchestrator.facts.detail import NodeDetail
+from orchestrator.facts.reach import Ping
+from orchestrator.plan.events import Event
 from orchestrator.run.transport import DeadlineExceeded, Result
+from orchestrator.spec.cluster import Rail
 from orchestrator.verbs import details, doctor
+from orchestrator.verbs.errors import RefusedError
+from orchestrator.verbs.running import running
+from orchestrator.verbs.up import View, _refuse_impossible, _tell_waived
 from orchestrator.verbs.world import Answers
 from tests.unit.builders import SHIPPED
 from tests.unit.codes_page import PAGE, page
@@ -89,6 +97,22 @@ def test_a_waiver_that_is_none(tmp_path: Path, waivers: dict[str, str]) -> None:
     done = run(tmp_path, "plan", "mine")
     assert done.returncode == 2
     assert "profiles/mine.yaml waivers" in done.stderr
+
+
+def test_up_says_what_it_passes_over() -> None:
+    of = spark(quiet(env={"NCCL_ALGO": ""}, waivers={"EMPTY_NCCL_VALUE": "tested"}))
+    seen, told = sight(of), list[Event]()
+    assert seen.plan is not None
+    view = View(seen.plan, running({}, of.deployment), seen.facts, fast(seen))
+    stage: Any = SimpleNamespace(chosen=SimpleNamespace(resolved=of), sink=told.append)
+    _refuse_impossible(view)
+    _tell_waived(stage, view)
+    assert [each.says for each in told] == [
+        "waived: should be a value, or no variable at all, found NCCL_ALGO (waived: tested) [EMPTY_NCCL_VALUE]"
+    ]
+    bad = spark(quiet(env={"NCCL_ALGO": ""}))
+    with pytest.raises(RefusedError, match="EMPTY_NCCL_VALUE"):
+        _refuse_impossible(replace(view, findings=fast(sight(bad))))
 
 
 # --- the page
@@ -197,4 +221,6 @@ def test_neighbours_in_a_ring_are_asked_for_and_nobody_else() -> None:
     of = fabric(("a", "b", "c", "d"), "ring")
     seen = replace(sight(spark()), cluster=of, nodes=of.nodes)
     assert [each.name for each in doctor._others(seen, of.nodes[0])] == ["d", "b"]
-    assert doctor._pings(seen, of.nodes[0]) == []
+    assert doctor._pings(seen, of.nodes[0])[0] == Ping("192.168.100.14", "enp1s0f0np0")
+    away = of.nodes[1].model_copy(update={"rails": (Rail(netdev="x", address="10.9.9.9"),)})
+    assert {each.address for each in doctor._pings(replace(seen, nodes=(of.nodes[0], away)), of.nodes[0])} == set()
