@@ -55,11 +55,15 @@ def findings(sight: Sight) -> Iterator[Finding]:
             yield _runtime(node, detail)
         if sight.plan is not None and sight.resolved is not None:
             for bits in sight.plan.models:
-                if node.name in bits.nodes and not bits.made_by:
+                if node.name not in bits.nodes:
+                    continue
+                room = disk_of(detail, bits.target[node.name])
+                free = room.free if room else facts.disk_free_bytes if facts else None
+                if not bits.made_by:
                     yield from _model(node, detail, bits)
-                    room = disk_of(detail, bits.target[node.name])
-                    free = room.free if room else facts.disk_free_bytes if facts else None
                     yield _disk(node, free, _wanted(sight.resolved, bits, detail, facts))
+                elif sight.plan.runtime == "docker":
+                    yield _disk(node, free, (0, True))  # it is small, and a full disk is full for it too
 
 
 def _docker(sight: Sight, node: Node, facts: NodeFacts | None) -> Iterator[Finding]:

@@ -68,11 +68,12 @@ RING_CABLING = Code(
 
 
 def findings(sight: Sight) -> Iterator[Finding]:
+    for node, detail in sight.on_wires():
+        yield from _pings(sight, node, detail)
+        yield from _routes(sight, node, detail)
     for node, detail in sight.on_fabric():
         yield from _mtu(node, detail)
-        yield from _pings(sight, node, detail)
         yield from _gids(node, detail)
-        yield from _routes(sight, node, detail)
     yield from _mtus(sight)
     yield from _ring(sight)
 
@@ -90,7 +91,7 @@ def _mtu(node: Node, detail: NodeDetail) -> Iterator[Finding]:
 def _mtus(sight: Sight) -> Iterator[Finding]:
     """Rails are compared by subnet: only ends that talk to each other must agree."""
     by_network: dict[str, dict[str, int]] = {}
-    for node, detail in sight.on_fabric():
+    for node, detail in sight.on_wires():
         for rail in node.rails:
             dev = netdev(detail, rail.netdev)
             for address in dev.addresses if dev and dev.mtu else ():
@@ -181,7 +182,7 @@ def _routes(sight: Sight, node: Node, detail: NodeDetail) -> Iterator[Finding]:
 
 
 def _ring(sight: Sight) -> Iterator[Finding]:
-    nodes = list(sight.on_fabric())
+    nodes = list(sight.on_wires())
     if sight.cluster.topology != "ring" or len(nodes) < 3:
         return
     for (node, here), (other, there) in zip(nodes, [*nodes[1:], nodes[0]], strict=True):

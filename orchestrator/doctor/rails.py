@@ -67,11 +67,12 @@ HEALTHY_SHARE = 0.4
 
 
 def findings(sight: Sight) -> Iterator[Finding]:
-    for node, detail in sight.on_fabric():
+    for node, detail in sight.on_wires():
         yield _on_node(sight, node, detail)
+        yield _subnets(node, detail)
+    for node, detail in sight.on_fabric():
         yield from _active(sight, node, detail)
         yield from _whole(node, detail)
-        yield _subnets(node, detail)
         yield from _speed(sight, node, detail)
         yield from _measured(node, detail)
 

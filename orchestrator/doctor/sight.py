@@ -38,10 +38,16 @@ class Sight:
         for node in self.nodes:
             yield node, self.details.get(node.name) or NodeDetail(node.name)
 
-    def on_fabric(self) -> Iterator[tuple[Node, NodeDetail]]:
-        """Nodes that have a real fabric: not loopback, and a Spark or with RDMA devices named."""
+    def on_wires(self) -> Iterator[tuple[Node, NodeDetail]]:
+        """Nodes that reach one another over a network, whatever kind it is: all but loopback ones."""
         for node, detail in self.seen():
-            if not node.rails[0].address.startswith("127.") and is_fabric(node):
+            if not node.rails[0].address.startswith("127."):
+                yield node, detail
+
+    def on_fabric(self) -> Iterator[tuple[Node, NodeDetail]]:
+        """Of those, Sparks and nodes with RDMA devices named: what is true of ConnectX-7 ports is asked of them."""
+        for node, detail in self.on_wires():
+            if is_fabric(node):
                 yield node, detail
 
     def image(self, detail: NodeDetail) -> ImageInside | None:

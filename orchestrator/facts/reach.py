@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 SMALL_BYTES = 56
 
-# Each ping is a background job that prints one whole line; a node without ping prints none, and nothing is then known.
+# Each ping is a background job that prints one whole line; a node without ping, or whose user may not send one, prints
+# none, and nothing is then known.
 PING = r"""
 ping_all() {
   command -v ping >/dev/null 2>&1 || return 0
@@ -18,7 +19,8 @@ ping_all() {
     case $a in ping=*) ;; *) continue ;; esac
     a=${a#ping=}; n=${a#*,}; d=${n#*,}; n=${n%%,*}
     (
-      if ping -n -q -M do -s "$n" -I "$d" -c 1 -W 1 "${a%%,*}" >/dev/null 2>&1; then w=yes; else w=no; fi
+      o=$(LC_ALL=C ping -n -q -M do -s "$n" -I "$d" -c 1 -W 1 "${a%%,*}" 2>&1); r=$?
+      case $r:$o in 0:*) w=yes ;; *"not permitted"*) exit ;; *) w=no ;; esac
       printf '%s %s %s %s\n' "$d" "${a%%,*}" "$n" "$w"
     ) &
   done

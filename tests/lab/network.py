@@ -71,6 +71,8 @@ def _node_up(number: int) -> list[Command]:
     commands: list[Command] = [
         ("ip", "netns", "add", inside),
         (*in_node, "link", "set", "lo", "up"),
+        # What systemd sets on every machine, but may not set in a container: any user may ping.
+        ("ip", "netns", "exec", inside, "sh", "-c", "echo 0 2147483647 > /proc/sys/net/ipv4/ping_group_range"),
         ("ip", "link", "add", outside, "type", "veth", "peer", "name", MANAGEMENT_NETDEV, "netns", inside),
         ("ip", "link", "set", outside, "master", BRIDGE, "up"),
         (*in_node, "addr", "add", f"{address(MANAGEMENT, number)}/24", "dev", MANAGEMENT_NETDEV),

@@ -290,6 +290,22 @@ def test_ping_answers_and_what_was_never_sent() -> None:
     }
 
 
+def test_a_ping_that_may_not_be_sent_is_not_a_ping_without_an_answer(tmp_path: Path) -> None:
+    for says, code, expected in (
+        ("ping: socktype: SOCK_RAW\nping: socket: Operation not permitted", 2, {}),
+        ("1 packets transmitted, 0 received, 100% packet loss", 1, {reach.Ping("10.0.0.2", "eth0"): False}),
+        ("ping: connect: Network is unreachable", 2, {reach.Ping("10.0.0.2", "eth0"): False}),
+        ("1 packets transmitted, 1 received", 0, {reach.Ping("10.0.0.2", "eth0"): True}),
+    ):
+        fake = tmp_path / "ping"
+        fake.write_text(f"#!/bin/sh\nprintf '%s\\n' '{says}'\nexit {code}\n", encoding="utf-8")
+        fake.chmod(0o755)
+        argv = reach.question([reach.Ping("10.0.0.2", "eth0")])
+        env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        said = subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout
+        assert reach.answers(said.splitlines()) == expected, says
+
+
 def test_ports_of_nothing_are_nothing() -> None:
     assert ports.physical_ports({"usb0": {"device": "1-1:1.0", "driver": "cdc_ncm"}, "docker0": {}}) == {
         "usb0": "",
