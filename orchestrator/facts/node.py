@@ -43,7 +43,10 @@ o() { [ -f "$1" ] && [ -r "$1" ] && tail -c "$2" "$1" | LC_ALL=C sed -n '/^{/p' 
 echo "== status"; for p in "$s/$d"/g*/rank-*/status.json; do o "$p" 1000000; done
 echo "== events"; o "$s/$d/events.jsonl" 4000000
 echo "== plans"; for p in "$s/$d"/g*/plan.json; do o "$p" 16000000; done
-echo "== leftovers"; ls -1d "$s"/*/g* 2>/dev/null
+echo "== leftovers"
+for p in "$s"/*/g[0-9]*; do
+  [ -d "$p" ] && [ -n "$(find "$p" ! -type d 2>/dev/null | head -n 1)" ] && printf '%s\n' "$p"
+done
 echo "== end"
 """
 
@@ -78,8 +81,8 @@ class Unit:
 class NodeFacts:
     """One node's answers. Sizes in bytes, times in Unix seconds by the node's own clock.
 
-    ``units`` are of every deployment. ``programs`` are names of what can be started beside ``python`` where ranks run
-    without containers; None where nobody looked.
+    ``units`` are of every deployment, and so are ``generations``: the directories that hold a file. ``programs`` are
+    names of what can be started beside ``python`` where ranks run without containers; None where nobody looked.
     """
 
     node: str
