@@ -15,6 +15,11 @@ def check(name: str | None, where: str) -> None:
 
     ``where`` says where it was written, for the message. Raises ``UsageError``.
     """
+    if name is not None and name.endswith(".lock"):
+        raise UsageError(
+            f"{where}: should not end in .lock, as the lock of another deployment does, found {shorten(name)}",
+            remedy="give the deployment a name such as my-model-2",
+        )
     if name is not None and not NAME.fullmatch(name):
         raise UsageError(
             f"{where}: should be letters a-z, digits, inner hyphens and dots, at most 42, "
