@@ -106,11 +106,21 @@ def _steps(todo: _Todo) -> tuple[Phase, ...]:
     reachable = frozenset(todo.facts)
     steps = tuple(phase for plan in todo.plans for phase in phases.down(plan, reachable))
     needed = any(node in todo.answers.silent for plan in todo.plans for node in plan.state)
-    if todo.plans and (needed or not todo.now.unreadable):
+    if todo.plans and (needed or not (todo.now.unreadable or _more_than_recorded(todo))):
         return steps
     built = agentzip.build()
     agent = phases_unrecorded.Agent(built.content, built.sha256)
     return (*steps, *phases_unrecorded.down(todo.name, todo.facts, agent, todo.cluster.topology))
+
+
+def _more_than_recorded(todo: _Todo) -> bool:
+    """Whether a node shows a generation that no believed plan is of."""
+    known = {plan.generation for plan in todo.plans}
+    units = (unit for node in todo.facts.values() for unit in node.units if unit.deployment == todo.name)
+    paths = (path.split("/")[-2:] for node in todo.facts.values() for path in node.generations)
+    return any(unit.generation not in known for unit in units) or any(
+        name == todo.name and number not in {f"g{each}" for each in known} for name, number in paths
+    )
 
 
 def _say_unknown(todo: _Todo) -> None:
