@@ -29,7 +29,12 @@ def command(ctx: click.Context, /, name: str | None, as_json: bool) -> None:
         stopped = down(catalog(ctx), chosen, sink, threading.Event()) if chosen is not None else Stopped(())
     if as_json:
         generations = [plan.generation for plan in stopped.plans]
-        value = {"deployment": chosen, "stopped_generations": generations, "others": stopped.others}
+        value = {
+            "deployment": chosen,
+            "stopped_generations": generations,
+            "unrecorded": stopped.unrecorded,
+            "others": stopped.others,
+        }
         click.echo(json.dumps(value))
     else:
         click.echo(_words(chosen, stopped))
@@ -38,6 +43,8 @@ def command(ctx: click.Context, /, name: str | None, as_json: bool) -> None:
 def _words(name: str | None, stopped: Stopped) -> str:
     if stopped.plans:
         return f"{name}: stopped; its nodes are bare"
+    if stopped.unrecorded:
+        return f"{name}: ended what ran without a record that can be believed; its nodes are bare"
     if name is None:
         return "nothing runs, nothing to do"
     others = f"; there is {', '.join(stopped.others)}" if stopped.others else ""

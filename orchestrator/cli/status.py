@@ -60,6 +60,8 @@ def _silent(silent: Mapping[str, NodeError]) -> list[str]:
 def _page(status: Status) -> list[str]:
     plan = status.running.plan
     unready = "not ready" if plan is not None else "UNKNOWN, no node that answered has a record of it"
+    if status.running.lost:
+        unready = "not ready, no record of it can be believed"
     word = click.style("ready", fg="green") if status.ready else click.style(unready, fg="red")
     lines = [f"{click.style(status.deployment, bold=True)}: {word}"]
     if plan is not None:
@@ -69,12 +71,17 @@ def _page(status: Status) -> list[str]:
         lines.append(f"  plan {plan.digest}")
         lines += _recorded(status.running.recorded)
         for rank in plan.ranks:
-            lines += _rank(f"rank {rank.rank} on {rank.node}", status.running.statuses.get(rank.rank))
+            title = f"rank {rank.rank} on {rank.node}"
+            last_s = status.running.last_words.get(rank.rank)
+            lines += _rank(title, status.running.statuses.get(rank.rank), last_s)
             lines += _meaning(status.explained.get(rank.rank))
+    lines += [f"  {click.style('unreadable:', fg='yellow')} {line}" for line in status.running.unreadable]
+    lines += [f"  {click.style('there is:', fg='yellow')} {line}" for line in status.running.remains]
     lines += [
         f"  {click.style('differs:', fg='yellow')} {line}"
         for line in (*status.running.differs, *status.running.unrecorded)
     ]
+    lines += [f"  -> {status.next_step}"] if status.next_step else []
     lines += _silent(status.silent)
     others = ", ".join(str(other.generation) for other in status.running.others)
     return [*lines, *([f"  left over: generation {others}; the next `up` or `down` removes it"] if others else [])]
@@ -92,9 +99,12 @@ def _recorded(state: DeploymentState) -> list[str]:
     return lines + [f"    left behind: {each}" for each in state.left]
 
 
-def _rank(title: str, status: RankStatus | None) -> list[str]:
+def _rank(title: str, status: RankStatus | None, last_s: float | None) -> list[str]:
+    """``last_s`` is how long ago a rank said its last word; what it did then says nothing of now."""
     if status is None:
         return [f"  {title}: UNKNOWN, its agent has written no status"]
+    if last_s is not None:
+        return [f"  {title}: does not run or hangs; its last word was {_ago(last_s)}, in attempt {status.attempt}"]
     lines = [f"  {title}: {status.state}, attempt {status.attempt}{f', {status.doing}' if status.doing else ''}"]
     lines += [f"    {_mark(gate)} {gate.name:<12} {gate.saw}" for gate in status.gates]
     if status.history and status.state != "running":
@@ -109,6 +119,10 @@ def _meaning(incident: Incident | None) -> list[str]:
     return [f"    {incident.code}: {incident.says}", f"    -> {incident.remedy}"] if incident else []
 
 
+def _ago(seconds: float) -> str:
+    return f"{seconds:.0f} s ago" if seconds >= 0 else "in the future by its own clock"
+
+
 def _mark(gate: Gate) -> str:
     if gate.open is None:
         return click.style("?", fg="yellow")
@@ -118,9 +132,11 @@ def _mark(gate: Gate) -> str:
 def _unknown(silent: Mapping[str, NodeError]) -> dict[str, Any]:
     """The keys of a deployment's entry, for nodes of which nobody knows what they run."""
     nothing: dict[str, Any] = dict.fromkeys(("deployment", "generation", "plan", "endpoint", "recorded"))
-    lists: dict[str, list[str]] = {"ranks": [], "differs": [], "left_over_generations": []}
     nothing["explained"] = {}
-    return {**nothing, **lists, "ready": False, "silent": {name: str(error) for name, error in silent.items()}}
+    names = ("ranks", "differs", "unreadable", "remains", "left_over_generations")
+    lists: dict[str, list[str]] = {name: [] for name in names}
+    said = {name: str(error) for name, error in silent.items()}
+    return {**nothing, **lists, "ready": False, "next_step": "", "silent": said}
 
 
 def _value(status: Status) -> dict[str, Any]:
@@ -132,9 +148,19 @@ def _value(status: Status) -> dict[str, Any]:
         "plan": plan.digest if plan else None,
         "endpoint": plan.gateway.endpoint if plan else None,
         "recorded": asdict(status.running.recorded),
-        "ranks": [json.loads(each.to_json()) for _, each in sorted(status.running.statuses.items())],
+        "ranks": [_rank_value(status, each) for _, each in sorted(status.running.statuses.items())],
         "explained": {str(rank): each.code for rank, each in status.explained.items()},
         "differs": [*status.running.differs, *status.running.unrecorded],
+        "unreadable": status.running.unreadable,
+        "remains": status.running.remains,
+        "next_step": status.next_step,
         "silent": {name: str(error) for name, error in status.silent.items()},
         "left_over_generations": [other.generation for other in status.running.others],
     }
+
+
+def _rank_value(status: Status, rank: RankStatus) -> dict[str, Any]:
+    """A rank that does not speak any more is not ready, whatever its last word was."""
+    value: dict[str, Any] = json.loads(rank.to_json())
+    last_s = status.running.last_words.get(rank.rank)
+    return {**value, "ready": value["ready"] and last_s is None, "last_word_s_ago": last_s}

@@ -3,12 +3,16 @@
 The question is a POSIX sh script without any effect. Its output is a list of sections, each opened by a line
 ``== name``; a section that the node cannot answer is empty or carries the tool's own words, and the parser turns that
 into ``None`` or a sentence, never into a guess.
+
+What lies in files may be torn, empty or no text at all. Only their lines that begin an object are shown, with a newline
+after the last one, so that no file can swallow or forge a header; and pipes are not opened, which would wait for ever.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -30,15 +34,19 @@ docker ps -a --no-trunc --filter label=sparkctl.deployment \
 echo "== images"; docker image ls --digests --no-trunc --format '{{.Repository}}@{{.Digest}}' 2>/dev/null
 echo "== units"
 for p in "$s"/*/g*/*/unit.pid; do
-  [ -f "$p" ] && printf '%s ' "$p" && tr -d '\n' < "$p" && n=$(sed 's/.*"pid": *\([0-9]*\).*/\1/' "$p") &&
-  if [ -r "/proc/$n/stat" ]; then printf ' %s\n' "$(sed 's/^.*) //' "/proc/$n/stat" | cut -d ' ' -f 20)"
-  else echo ' -'; fi
+  [ -f "$p" ] && [ -r "$p" ] || continue
+  n=$(sed 's/.*"pid": *\([0-9]*\).*/\1/' "$p" | head -n 1); t=-
+  [ -r "/proc/$n/stat" ] && t=$(sed 's/^.*) //' "/proc/$n/stat" | cut -d ' ' -f 20)
+  printf '%s %s %s\n' "$p" "$(head -c 4096 "$p" | tr -d '\n\000')" "${t:--}"
 done
-echo "== status"
-for p in "$s/$d"/g*/rank-*/status.json; do [ -f "$p" ] && cat "$p" && echo; done
-echo "== events"; cat "$s/$d/events.jsonl" 2>/dev/null
-echo "== plans"; for p in "$s/$d"/g*/plan.json; do [ -f "$p" ] && cat "$p" && echo; done
-echo "== leftovers"; ls -1d "$s"/*/g* 2>/dev/null
+o() { [ -f "$1" ] && [ -r "$1" ] && tail -c "$2" "$1" | LC_ALL=C sed -n '/^{/p' && echo; }
+echo "== status"; for p in "$s/$d"/g*/rank-*/status.json; do o "$p" 1000000; done
+echo "== events"; o "$s/$d/events.jsonl" 4000000
+echo "== plans"; for p in "$s/$d"/g*/plan.json; do o "$p" 16000000; done
+echo "== leftovers"
+for p in "$s"/*/g[0-9]*; do
+  [ -d "$p" ] && [ -n "$(find "$p" ! -type d 2>/dev/null | head -n 1)" ] && printf '%s\n' "$p"
+done
 echo "== end"
 """
 
@@ -73,8 +81,8 @@ class Unit:
 class NodeFacts:
     """One node's answers. Sizes in bytes, times in Unix seconds by the node's own clock.
 
-    ``units`` are of every deployment. ``programs`` are names of what can be started beside ``python`` where ranks run
-    without containers; None where nobody looked.
+    ``units`` are of every deployment, and so are ``generations``: the directories that hold a file. ``programs`` are
+    names of what can be started beside ``python`` where ranks run without containers; None where nobody looked.
     """
 
     node: str
@@ -109,18 +117,22 @@ class UnreadableFactsError(ValueError):
 def parse(node: str, text: str) -> NodeFacts:
     """Turn a node's answer into facts. Raises ``UnreadableFactsError`` with what was there instead."""
     answer = sections(text)
-    ident = answer.get("ident", [])
+    ident = answer["ident"]
     if "end" not in answer or len(ident) < 6:
         raise UnreadableFactsError(f"should have answered our question, found {text.strip()[:120]!r}")
+    try:
+        uid, now = int(ident[1]), float(ident[4])
+    except ValueError:
+        raise UnreadableFactsError(f"should have said who it is and what time it is, found {ident[:6]!r}") from None
     memory = dict(_meminfo(answer["memory"]))
     docker, problem = _docker(answer["docker"])
     return NodeFacts(
         node=node,
         user=ident[0],
-        uid=int(ident[1]),
+        uid=uid,
         hostname=ident[2],
         arch=ident[3],
-        now=float(ident[4]),
+        now=now,
         home=ident[5],
         memory_total_bytes=memory.get("MemTotal"),
         memory_available_bytes=memory.get("MemAvailable"),
@@ -138,13 +150,14 @@ def parse(node: str, text: str) -> NodeFacts:
     )
 
 
-def sections(text: str) -> dict[str, list[str]]:
-    """Lines by section, without empty ones; what stands before the first ``== name`` belongs to nobody."""
-    found: dict[str, list[str]] = {}
+def sections(text: str) -> defaultdict[str, list[str]]:
+    """Lines by section, without empty ones; a section that is not there is empty."""
+    # Other line ends than newlines may stand inside a record.
+    found: defaultdict[str, list[str]] = defaultdict(list)
     current: list[str] = []
-    for line in text.splitlines():
+    for line in text.split("\n"):
         if line.startswith("== "):
-            current = found.setdefault(line[3:].strip(), [])
+            current = found[line[3:].strip()]
         elif line.strip():
             current.append(line)
     return found
@@ -157,7 +170,7 @@ def _meminfo(lines: list[str]) -> list[tuple[str, int]]:
 
 def _disk_free(lines: list[str]) -> int | None:
     fields = lines[-1].split() if lines else []
-    return int(fields[3]) if len(fields) >= 6 and fields[3].isdigit() else None
+    return int(fields[3]) if len(fields) >= 6 and fields[3].isdecimal() else None
 
 
 def _addresses(lines: list[str]) -> list[tuple[str, str]]:
@@ -175,7 +188,7 @@ def _listeners(lines: list[str]) -> list[Listener]:
             continue
         address, _, port = fields[3].rpartition(":")
         owner = re.search(r'users:\(\("([^"]+)",pid=(\d+)', line)
-        if port.isdigit():
+        if port.isdecimal():
             found.append(Listener(address.strip("[]"), int(port), f"{owner[1]} (pid {owner[2]})" if owner else ""))
     return found
 
@@ -193,7 +206,7 @@ def _containers(lines: list[str]) -> list[Unit]:
         fields = line.split("|")
         if len(fields) == 6:
             name, state, deployment, generation, rank, digest = fields
-            number = int(generation) if generation.isdigit() else 0
+            number = int(generation) if generation.isdecimal() else 0
             found.append(Unit(name, deployment, number, rank, digest, running=state in {"running", "restarting"}))
     return found
 
@@ -207,7 +220,7 @@ def _processes(lines: list[str]) -> list[Unit]:
             continue
         try:
             record = json.loads(match[5])
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         running = str(record.get("start_ticks")) == match[6]
         rank = match[4].removeprefix("rank-")

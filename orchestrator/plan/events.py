@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 EventKind = Literal[
     "phase-started",
@@ -27,6 +27,10 @@ EventKind = Literal[
     "note",
 ]
 
+# The end of the year 9999, the last one that has a date; and more generations than anybody starts.
+LATEST = 253402300799.0
+MOST = 1_000_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -44,4 +48,19 @@ class Event:
 
     @staticmethod
     def from_json(line: str) -> Event:
-        return Event(**json.loads(line))
+        """The inverse of ``to_json``. Raises ``ValueError`` for what no ``sparkctl`` wrote: it goes to people."""
+        try:
+            event = Event(**json.loads(line))
+        except (TypeError, RecursionError) as error:
+            raise ValueError(f"not an event of this version: {error}") from None
+        words = (event.kind, event.phase, event.node, event.says)
+        if not all(isinstance(word, str) for word in words) or event.kind not in get_args(EventKind):
+            raise ValueError(f"not an event of this version: {line[:80]}")
+        counted = isinstance(event.generation, int) and _within(event.generation, MOST)
+        if not counted or not _within(event.at, LATEST):
+            raise ValueError(f"an event should have a time and a generation, found {line[:80]}")
+        return event
+
+
+def _within(value: object, most: float) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= most

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from orchestrator.plan.rankfile import RankFile, plain
@@ -178,4 +178,27 @@ def identity(plan_at_generation_zero: LaunchPlan) -> str:
     """``sha256:…`` of the canonical form. Raises ``ValueError`` for a plan that already carries a generation."""
     if plan_at_generation_zero.generation != 0 or plan_at_generation_zero.digest:
         raise ValueError("a plan's identity is taken before it gets a generation")
-    return "sha256:" + hashlib.sha256(plan_at_generation_zero.canonical().encode()).hexdigest()
+    return _sha256(plan_at_generation_zero.canonical())
+
+
+def identity_of(plan: LaunchPlan) -> str:
+    """The identity that ``plan`` should carry as its digest, whatever its generation: what shows that it was changed.
+
+    A generation stands in paths, names and rank files, so all of these are taken back to generation 0 first.
+    """
+    blank = {(plan.generation, plan.digest): (0, "")}
+    ranks = []
+    for rank in plan.ranks:
+        own = (rank.rank_file.generation, rank.rank_file.plan_digest)
+        generation, digest = blank.get(own, own)
+        ranks.append(replace(rank, rank_file=replace(rank.rank_file, generation=generation, plan_digest=digest)))
+    text = replace(plan, generation=0, digest="", ranks=tuple(ranks)).canonical()
+    marks = [(f"{state}/g", "/") for state in plan.state.values()] + [(f"sparkctl-{plan.deployment}-g", "-")]
+    for before, after in marks:
+        numbered, zero = (json.dumps(f"{before}{n}{after}", ensure_ascii=False)[1:-1] for n in (plan.generation, 0))
+        text = text.replace(numbered, zero)
+    return _sha256(text)
+
+
+def _sha256(text: str) -> str:
+    return "sha256:" + hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()

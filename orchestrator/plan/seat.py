@@ -69,8 +69,13 @@ def seat(resolved: Resolved, rank: int, facts: NodeFacts, numbers: tuple[int, st
         model=f"/models/{resolved.model.name}" if docker else model_host,
         python=python,
         bin="" if docker or "/" not in python else python.rpartition("/")[0] + "/",
-        scratch=f"/tmp/sparkctl-{rank}" if docker else f"/tmp/sparkctl-{facts.uid}-{_short(state)}-{rank}",  # noqa: S108
+        scratch=f"/tmp/sparkctl-{rank}" if docker else scratch(facts, resolved.deployment, rank),  # noqa: S108
     )
+
+
+def scratch(facts: NodeFacts, deployment: str, rank: int) -> str:
+    """A rank's short-lived files on the node itself; inside a container they need no name of their own."""
+    return f"/tmp/sparkctl-{facts.uid}-{_short(state_root(facts, deployment))}-{rank}"  # noqa: S108
 
 
 def _short(text: str) -> str:

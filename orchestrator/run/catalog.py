@@ -26,8 +26,8 @@ from orchestrator.spec.signatures import SignatureTable
 T = TypeVar("T", Profile, Stack, Model, Machine)
 Table = TypeVar("Table", KnownBadTable, SignatureTable)
 
-# A name that ends like a file is a path that somebody typed.
-_NAME = re.compile(r"(?!.{43})(?!.*\.ya?ml$)[a-z0-9]+((-+|\.)[a-z0-9]+)*")
+# A name that ends like a file is a path that somebody typed, and as a deployment's name .lock would be another's lock.
+_NAME = re.compile(r"(?!.{43})(?!.*\.(ya?ml|lock)$)[a-z0-9]+((-+|\.)[a-z0-9]+)*")
 _FOLDERS = {"profile": "profiles", "stack": "pins/stacks", "model": "pins/models", "machine": "pins/machines"}
 
 
@@ -141,6 +141,8 @@ class Catalog:
         says = f"should be the name of a {what}"
         if "/" in name or "\\" in name or name.endswith((".yaml", ".yml")) or name in {".", ".."}:
             says += f", not a path (files are looked for in {_FOLDERS[what]}/ here and in ~/.config/sparkctl/)"
+        elif name.endswith(".lock"):
+            says += ", and none ends in .lock, as the lock of a deployment does"
         else:
             says += " (letters a-z, digits, inner hyphens and dots, at most 42)"
         return f"{says}, found {shorten(name) or 'nothing'}{_there_is(self._nearest(what, base))}"

@@ -211,8 +211,9 @@ def _why_dead(other: Holder | None, age_s: int, me: Holder) -> str:
 
 def holder_from(content: str) -> Holder | None:
     try:
-        return Holder(**json.loads(content))
-    except (ValueError, TypeError):
+        holder = Holder(**json.loads(content))
+        return holder if str(holder) else None  # a time that cannot be told is no holder's
+    except (ValueError, TypeError, OverflowError, OSError, RecursionError):
         return None
 
 

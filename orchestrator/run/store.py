@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from orchestrator.plan.events import Event
 from orchestrator.run.transport import NodeError, Transport
 
-NAME = re.compile(r"(?!.{43})[a-z0-9]+((-+|\.)[a-z0-9]+)*")
+# What ends in .lock would have another deployment's lock as its state directory.
+NAME = re.compile(r"(?!.{43})(?!.*\.lock$)[a-z0-9]+((-+|\.)[a-z0-9]+)*")
 DEADLINE_S = 20.0
 
 # A log whose last line was cut short by a power failure gets its newline first, so that only that line is lost.

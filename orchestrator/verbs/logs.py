@@ -65,6 +65,9 @@ def logs(catalog: Catalog, which: Which, show: Callable[[Line], None], stop: Fla
         with sitting(world.seats(cluster)) as seats:
             answers = world.gather(seats, which.name)
             now = running(answers.facts, which.name)
+            if now.lost:
+                says = f"{which.name}: should have a record of what is there, found none that can be believed"
+                raise VerbError(says, *now.unreadable, *now.remains, remedy=f"sparkctl down {which.name}")
             if now.plan is None:
                 silent |= answers.silent
                 there += names.recorded(answers.facts)

@@ -15,6 +15,11 @@ def check(name: str | None, where: str) -> None:
 
     ``where`` says where it was written, for the message. Raises ``UsageError``.
     """
+    if name is not None and name.endswith(".lock"):
+        raise UsageError(
+            f"{where}: should not end in .lock, as the lock of another deployment does, found {shorten(name)}",
+            remedy="give the deployment a name such as my-model-2",
+        )
     if name is not None and not NAME.fullmatch(name):
         raise UsageError(
             f"{where}: should be letters a-z, digits, inner hyphens and dots, at most 42, "
@@ -24,8 +29,10 @@ def check(name: str | None, where: str) -> None:
 
 
 def recorded(facts: Mapping[str, NodeFacts]) -> list[str]:
-    """Names of deployments that have a generation directory on some node."""
-    return sorted({path.split("/")[-2] for node in facts.values() for path in node.generations if path.count("/") > 1})
+    """Names of deployments that have a file of a generation, or a unit, on some node."""
+    found = {path.split("/")[-2] for node in facts.values() for path in node.generations if path.count("/") > 1}
+    found |= {unit.deployment for node in facts.values() for unit in node.units}
+    return sorted(name for name in found if NAME.fullmatch(name))
 
 
 def no_such(name: str, there: Iterable[str], profiles: Iterable[str]) -> UsageError:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from orchestrator.facts.node import NodeFacts
 from orchestrator.plan.fold import DeploymentState, fold
 from orchestrator.plan.launch import LaunchPlan
-from orchestrator.plan.load import plan_from_json
+from orchestrator.plan.load import plan_from_json, status_from_json
 from orchestrator.plan.rankfile import RankStatus
+from orchestrator.plan.seat import state_root
 from orchestrator.run import store
-from orchestrator.verbs.errors import VerbError
+from orchestrator.verbs import names
+from orchestrator.verbs.records import disbelief
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,9 @@ class Running:
     ``plan`` is the generation that runs (or ran last), None when nothing is recorded; ``others`` are generations that
     an interrupted ``up`` left behind. ``recorded`` is the fold of the head's event log. ``differs`` says where the
     record and the nodes are not the same.
+
+    ``unreadable`` are records that are not believed, with the node and why; ``remains`` is all that is there, while
+    there is no ``plan``. ``last_words`` is the age (s) of the status of every rank that does not speak any more.
     """
 
     plan: LaunchPlan | None
@@ -30,6 +34,14 @@ class Running:
     differs: tuple[str, ...]
     newest_generation: int
     recorded: DeploymentState
+    unreadable: tuple[str, ...] = ()
+    remains: tuple[str, ...] = ()
+    last_words: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def lost(self) -> bool:
+        """Whether there is something of which nobody can tell what it should be."""
+        return self.plan is None and bool(self.remains or self.unreadable)
 
     @property
     def ready(self) -> bool:
@@ -52,18 +64,39 @@ STALE_S = 15.0
 
 
 def running(facts: Mapping[str, NodeFacts], deployment: str) -> Running:
-    """Put the nodes' answers together. Nodes that did not answer are simply not in ``facts``.
-
-    Raises ``VerbError`` for a stored plan that this version cannot read.
-    """
+    """Put the nodes' answers together. Nodes that did not answer are simply not in ``facts``."""
     facts = {name: _own(node, deployment) for name, node in facts.items()}
-    plan, *others = _by_life(facts) or [None]
+    stored, unreadable = _stored(facts, deployment)
+    plan, *others = _by_life(stored, facts) or [None]
     generation = plan.generation if plan else 0
     statuses = _statuses(facts, generation)
     newest = max([generation, *(unit.generation for node in facts.values() for unit in node.units)], default=0)
     recorded = fold(store.parse("\n".join(line for node in facts.values() for line in node.events)).events)
-    differs = _differences(plan, facts, statuses) if plan else ()
-    return Running(plan, tuple(each for each in others if each), statuses, differs, newest, recorded)
+    return Running(
+        plan,
+        tuple(each for each in others if each),
+        statuses,
+        _differences(plan, facts, statuses) if plan else (),
+        newest,
+        recorded,
+        unreadable,
+        remains=() if plan else remains(facts, deployment),
+        last_words=_last_words(plan, facts, statuses) if plan else {},
+    )
+
+
+def remains(facts: Mapping[str, NodeFacts], deployment: str) -> tuple[str, ...]:
+    """Every unit of the deployment that is on a node, and where its files lie if that is all there is; for people."""
+    found = []
+    for node in facts.values():
+        units = [unit for unit in node.units if unit.deployment == deployment]
+        found += [
+            f"{node.node}: {unit.name} of generation {unit.generation} {'runs' if unit.running else 'is stopped'}"
+            for unit in units
+        ]
+        if not units and deployment in names.recorded({node.node: node}):
+            found.append(f"{node.node}: no units, found files in {state_root(node, deployment)}")
+    return tuple(found)
 
 
 def _own(node: NodeFacts, deployment: str) -> NodeFacts:
@@ -71,27 +104,29 @@ def _own(node: NodeFacts, deployment: str) -> NodeFacts:
     return replace(node, units=tuple(unit for unit in node.units if unit.deployment == deployment))
 
 
-def _by_life(facts: Mapping[str, NodeFacts]) -> list[LaunchPlan | None]:
-    """Every stored plan once: those with a running unit first, then the newest first."""
-    stored: dict[int, LaunchPlan] = {}
+def _stored(facts: Mapping[str, NodeFacts], deployment: str) -> tuple[dict[int, LaunchPlan], tuple[str, ...]]:
+    """Every believed plan once, by generation, and the records that are not believed."""
+    found: dict[int, LaunchPlan] = {}
+    unreadable = []
     for node in facts.values():
         for line in node.plans:
-            plan = _readable(node.node, line)
-            stored.setdefault(plan.generation, plan)
+            try:
+                plan = plan_from_json(line)
+                why = disbelief(plan, deployment, facts)
+            except ValueError as error:
+                why = f"damaged, or of another version of sparkctl: {error}"
+            if why:
+                unreadable.append(f"{node.node}: the plan stored there is not believed: {why}")
+            else:
+                found.setdefault(plan.generation, plan)
+    return found, tuple(unreadable)
+
+
+def _by_life(stored: Mapping[int, LaunchPlan], facts: Mapping[str, NodeFacts]) -> list[LaunchPlan | None]:
+    """Those with a running unit first, then the newest first."""
     alive = {unit.generation for node in facts.values() for unit in node.units if unit.running}
     order = sorted(stored, key=lambda number: (number in alive, number), reverse=True)
     return [stored[number] for number in order]
-
-
-def _readable(node: str, line: str) -> LaunchPlan:
-    """A record that cannot be read is not ignored: what it describes may be running."""
-    try:
-        return plan_from_json(line)
-    except ValueError as error:
-        raise VerbError(
-            f"{node}: the plan stored there is of another version of sparkctl, or damaged: {error}",
-            remedy="run `sparkctl down` with the version that started it",
-        ) from None
 
 
 def _statuses(facts: Mapping[str, NodeFacts], generation: int) -> dict[int, RankStatus]:
@@ -99,11 +134,24 @@ def _statuses(facts: Mapping[str, NodeFacts], generation: int) -> dict[int, Rank
     for node in facts.values():
         for line in node.statuses:
             try:
-                status = RankStatus.from_json(line)
-            except (ValueError, json.JSONDecodeError):
+                status = status_from_json(line)
+            except ValueError:
                 continue
             if status.generation == generation and status.node == node.node:
                 found[status.rank] = status
+    return found
+
+
+def _last_words(
+    plan: LaunchPlan, facts: Mapping[str, NodeFacts], statuses: Mapping[int, RankStatus]
+) -> dict[int, float]:
+    """A status file outlives its agent: it says something of now only if it is fresh and its unit runs."""
+    found = {}
+    for rank, status in statuses.items():
+        age_s = facts[status.node].now - status.written_at
+        running_there = {u.rank for u in facts[status.node].units if u.running and u.generation == plan.generation}
+        if abs(age_s) > STALE_S or str(rank) not in running_there:
+            found[rank] = age_s
     return found
 
 
@@ -127,7 +175,7 @@ def _differences(
         ]
     for rank, status in statuses.items():
         age_s = facts[status.node].now - status.written_at
-        if age_s > STALE_S:
+        if abs(age_s) > STALE_S:
             found.append(
                 f"{status.node}: the status of rank {rank} is {age_s:.0f} s old; its agent does not run or hangs"
             )

@@ -34,6 +34,17 @@ class Status:
     def ready(self) -> bool:
         return self.running.ready
 
+    @property
+    def next_step(self) -> str:
+        """The command that puts right what is seen here; empty where there is none, or a silent node comes first."""
+        plan = self.running.plan
+        if self.running.lost:
+            return f"sparkctl down {self.deployment}"
+        if plan is None or self.silent or not (self.running.differs or self.running.broken):
+            return ""
+        name = f" --name {plan.deployment}" if plan.deployment != plan.profile else ""
+        return f"sparkctl up {plan.profile} --nodes {len(plan.ranks)} --executor {plan.executor}{name}"
+
 
 @dataclass(frozen=True, slots=True)
 class Overview:
@@ -69,7 +80,7 @@ def status(catalog: Catalog, name: str | None) -> Overview:
         return seen
     if not seen.deployments:
         raise names.no_such(name, seen.there, catalog.names("profile"))
-    found = tuple(each for each in seen.deployments if each.running.plan is not None)
+    found = tuple(each for each in seen.deployments if each.running.plan is not None or each.running.lost)
     return Overview(found or seen.deployments, {}, seen.there)
 
 
@@ -97,7 +108,7 @@ def overview(clusters: Iterable[Cluster], name: str | None) -> Overview:
             for deployment in here if name is None else [name]:
                 answers = first if deployment == name else world.gather(seats, deployment)
                 now = running(answers.facts, deployment)
-                if now.plan is not None or (answers.silent and name):
+                if now.plan is not None or now.lost or (answers.silent and name):
                     found.append(Status(deployment, now, answers.silent))
             silent |= first.silent
             there += here

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orchestrator.plan.diff import summary
-from orchestrator.plan.launch import LaunchPlan
+from orchestrator.plan.launch import LaunchPlan, identity_of
 from orchestrator.plan.load import plan_from_json
 from orchestrator.verbs import names
 from orchestrator.verbs.errors import BlockedError, UsageError
@@ -25,7 +25,7 @@ def write(path: Path, plan: LaunchPlan) -> None:
 
 
 def read(path: Path) -> LaunchPlan:
-    """The plan in the file. Raises ``UsageError`` when it holds none, or one whose name may not be a deployment's."""
+    """The plan in the file. Raises ``UsageError`` when it holds none, a changed one, or one of a wrong name."""
     try:
         plan = plan_from_json(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -35,6 +35,11 @@ def read(path: Path) -> LaunchPlan:
         remedy = f"sparkctl plan PROFILE --out {path}" if path.suffix == ".json" else "sparkctl plan PROFILE --out FILE"
         raise UsageError(f"{path}: should be a stored plan, found that {why}", remedy=remedy) from None
     names.check(plan.deployment, f"{path} deployment")
+    if identity_of(plan) != plan.digest:
+        raise UsageError(
+            f"{path}: should be a plan as it was stored, found that the file was changed after it was written",
+            remedy=f"change the profile or cluster.yaml, then plan anew: sparkctl plan {plan.profile} --out FILE",
+        )
     return plan
 
 

@@ -70,6 +70,8 @@ def _of_cluster(
     found |= {f"{where}/{node}/silent.txt": f"{error}\n{error.remedy}\n" for node, error in answers.silent.items()}
     found |= dict(_facts(where, seats, name))
     now = running(answers.facts, name)
+    if now.unreadable or now.remains:
+        found[f"{where}/unrecorded.txt"] = "\n".join((*now.unreadable, *now.remains)) + "\n"
     if now.plan is None:
         return found
     found[f"{where}/plan.json"] = now.plan.canonical()

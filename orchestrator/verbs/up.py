@@ -112,9 +112,17 @@ def _look(stage: Stage) -> View:
         raise VerbError(*told(answers.silent))
     refuse_impossible(stage.catalog, resolved, answers.facts)
     now = running(answers.facts, resolved.deployment)
+    refuse_lost(now, resolved.deployment)
     plan = built(stage.chosen, answers.facts, now)
     seen = checks.sight(stage.catalog, resolved, plan, answers.facts, now)
     return View(plan, now, answers.facts, checks.fast(seen, missing(resolved, time.time())))
+
+
+def refuse_lost(now: Running, deployment: str) -> None:
+    """Nothing is started over what nobody can tell the meaning of. Raises ``RefusedError``."""
+    if now.lost:
+        says = f"{deployment}: should have a record of what is there, found none that can be believed"
+        raise RefusedError(says, *now.unreadable, *now.remains, remedy=f"sparkctl down {deployment}")
 
 
 def _refuse_impossible(view: View) -> None:

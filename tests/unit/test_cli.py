@@ -196,6 +196,31 @@ def test_a_stored_plan_is_refused_when_the_world_has_moved(cli: Cli, tmp_path: P
     assert list((tmp_path / "home").iterdir()) == []
 
 
+def test_a_stored_plan_that_was_edited_is_not_carried_out(cli: Cli, tmp_path: Path) -> None:
+    value = json.loads(cli("plan", "tiny", "--out", "plan.json", "--json").stdout)
+    for edited in ({**value, "served_name": "other"}, {**value, "digest": "sha256:" + "0" * 64}):
+        (tmp_path / "plan.json").write_text(json.dumps(edited))
+        done = cli("up", "--plan", "plan.json")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "plan.json: should be a plan as it was stored, found that the file was changed after it was written" in (
+            done.stderr
+        )
+        assert "-> change the profile or cluster.yaml, then plan anew: sparkctl plan tiny --out FILE" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("plan", "tiny", "--name", "x.lock"), ("status", "x.lock"), ("down", "x.lock")])
+def test_no_deployment_is_called_as_the_lock_of_another(cli: Cli, words: tuple[str, ...]) -> None:
+    done = cli(*words)
+    assert done.returncode == 2
+    assert "should not end in .lock, as the lock of another deployment does, found x.lock" in done.stderr
+
+
+def test_no_profile_is_called_as_a_lock(cli: Cli) -> None:
+    done = cli("plan", "x.lock")
+    assert done.returncode == 2
+    assert "none ends in .lock, as the lock of a deployment does, found x.lock" in done.stderr
+
+
 def test_a_stored_plan_that_is_none(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text("{}")
     done = cli("up", "tiny", "--plan", "plan.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,14 +11,19 @@ import pytest
 from orchestrator.facts.node import NodeFacts, Unit
 from orchestrator.plan.events import Event
 from orchestrator.plan.launch import LaunchPlan
+from orchestrator.plan.rankfile import RankStatus
 from orchestrator.spec.cluster import Node, Rail, Ssh
-from orchestrator.verbs.errors import VerbError
+from orchestrator.verbs.names import recorded
 from orchestrator.verbs.running import running
 from orchestrator.verbs.world import stands_on
 from tests.unit.builders import facts, plan, profile, resolved
 
 MP = resolved(profile(), executor="mp")
 PLAN = plan(MP, 2)
+STATUS = RankStatus(
+    *(PLAN.deployment, 2, PLAN.digest, 0, "spark-1", "one", "running", 1, "serving", True),
+    *((), {}, {}, (), "", 1000.0),
+)
 SERVES_1 = Event("generation-ready", 10.0, generation=1)
 SERVES_2 = Event("generation-ready", 20.0, generation=2)
 FAILED_3 = Event("action-failed", 30.0, "Start the ranks", "spark-2", "no space left on device", 3)
@@ -97,6 +103,59 @@ def test_units_of_another_deployment_are_not_ours() -> None:
 
 @pytest.mark.parametrize("record", ['{"schema": 99}', '{"deployment": "tiny"', "{}"])
 def test_a_record_of_another_version_is_told_and_not_ignored(record: str) -> None:
+    seen = {name: replace(node, plans=(record,)) for name, node in nodes(SERVES_2).items()}
+    now = running(seen, PLAN.deployment)
+    assert now.plan is None
+    assert now.unreadable[0].startswith("spark-1: the plan stored there is not believed: damaged, or of")
+    assert now.lost
+    assert "spark-2: sparkctl-deepseek-v4-flash-g2-rank-1 of generation 2 runs" in now.remains
+
+
+def test_a_torn_record_on_one_node_does_not_hide_the_whole_one_on_another() -> None:
     seen = nodes(SERVES_2)
-    with pytest.raises(VerbError, match="spark-2: the plan stored there is of another version"):
-        running({**seen, "spark-2": replace(seen["spark-2"], plans=(record,))}, PLAN.deployment)
+    torn = replace(seen["spark-2"], plans=(PLAN.canonical()[:-200],))
+    now = running({**seen, "spark-2": torn}, PLAN.deployment)
+    assert (now.plan, now.lost, now.remains) == (PLAN, False, ())
+    assert len(now.unreadable) == 1
+
+
+def test_units_without_any_record_are_not_nothing() -> None:
+    now = running({name: replace(node, plans=()) for name, node in nodes().items()}, PLAN.deployment)
+    assert (now.plan, now.lost, now.unreadable) == (None, True, ())
+    assert recorded(nodes()) == [PLAN.deployment]
+
+
+def test_an_empty_generation_directory_alone_is_no_deployment_and_one_with_files_is() -> None:
+    (node, *_) = facts(MP).values()
+    assert not running({node.node: node}, "tiny").lost
+    with_files = replace(node, generations=(f"{node.home}/.local/state/sparkctl/tiny/g1",))
+    assert running({node.node: with_files}, "tiny").remains == (
+        "spark-1: no units, found files in /home/spark/.local/state/sparkctl/tiny",
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"written_at": 1e308}, {"written_at": "now"}, {"rank": [0]}, {"history": 1}, {"gates": None}, {"state": "happy"}],
+)
+def test_a_status_that_no_agent_wrote_is_no_status(change: dict[str, object]) -> None:
+    value = {**json.loads(STATUS.to_json()), **change}
+    seen = nodes(SERVES_2)
+    line = json.dumps(value)
+    assert running({**seen, "spark-1": replace(seen["spark-1"], statuses=(line,))}, PLAN.deployment).statuses == {}
+
+
+@pytest.mark.parametrize(
+    ("now_s", "runs", "last"), [(1005.0, True, {}), (1040.0, True, {0: 40.0}), (1005.0, False, {0: 5.0})]
+)
+def test_the_status_of_a_rank_that_is_gone_is_only_its_last_word(
+    now_s: float, runs: bool, last: dict[int, float]
+) -> None:
+    seen = nodes(SERVES_2)
+    head = replace(
+        seen["spark-1"],
+        now=now_s,
+        statuses=(STATUS.to_json(),),
+        units=tuple(replace(unit, running=runs) for unit in seen["spark-1"].units),
+    )
+    assert running({**seen, "spark-1": head}, PLAN.deployment).last_words == last

@@ -1,0 +1,85 @@
+"""``status`` and ``down`` of a deployment whose units are gone, or of which more is there than its record says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "home/.local/state/sparkctl/mine"
+
+
+@pytest.fixture
+def cli(tmp_path: Path, state: Path) -> Cli:
+    """A machine with the record of ``mine``, whose rank 0 said 1000 s ago that it serves, and which runs no more."""
+    env = {**os.environ, "HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": ""}
+    env["PATH"] = f"{tmp_path / 'home'}:{env['PATH']}"
+    (state / "g1/rank-0").mkdir(parents=True)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        argv = (sys.executable, "-m", "orchestrator.cli", *words)
+        return subprocess.run(argv, capture_output=True, text=True, check=False, env=env, cwd=tmp_path, timeout=60)
+
+    words = ("tiny", "--nodes", "1", "--executor", "mp", "--name", "mine", "--offline", "--json")
+    plan = run("plan", *words).stdout
+    (state / "g1/plan.json").write_text(plan)
+    status = {
+        **{"deployment": "mine", "generation": 1, "plan_digest": json.loads(plan)["digest"], "rank": 0},
+        **{"node": "node-a", "agent_id": "x", "state": "running", "attempt": 2, "doing": "serving", "ready": True},
+        **{"gates": [{"name": "canary", "open": True, "saw": "an answer"}], "versions": {}, "processes": {}},
+        **{"history": [], "last_fatal": "", "written_at": time.time() - 1000, "schema": 1},
+    }
+    (state / "g1/rank-0/status.json").write_text(json.dumps(status))
+    (state / "g1/rank-0/unit.pid").write_text('{"pid": 999999999, "start_ticks": 1}')
+    return run
+
+
+def test_a_stopped_rank_has_only_a_last_word_and_there_is_a_next_step(cli: Cli) -> None:
+    done = cli("status", "mine")
+    assert done.returncode == 1
+    assert "rank 0 on node-a: does not run or hangs; its last word was " in done.stdout
+    assert "serving" not in done.stdout
+    assert "canary" not in done.stdout
+    assert "-> sparkctl up tiny --nodes 1 --executor mp --name mine" in done.stdout
+    (entry,) = json.loads(cli("status", "mine", "--json").stdout)
+    (rank,) = entry["ranks"]
+    assert (entry["ready"], rank["ready"], rank["last_word_s_ago"] > 900) == (False, False, True)
+    assert entry["next_step"] == "sparkctl up tiny --nodes 1 --executor mp --name mine"
+
+
+def test_a_log_of_absurd_events_is_no_reason_to_fail(cli: Cli, state: Path) -> None:
+    (state / "events.jsonl").write_text('{"kind": "note", "at": 1e308, "generation": 1e9}\n{"kind": "note", "at"')
+    done = cli("status", "mine")
+    assert (done.returncode, done.stderr, "generation 1, tiny" in done.stdout) == (1, "", True)
+
+
+def test_down_ends_also_what_is_of_a_generation_without_a_record(cli: Cli, state: Path) -> None:
+    (state / "g7/rank-0").mkdir(parents=True)
+    (state / "g7/plan.json").write_bytes(b"")
+    (state / "g7/rank-0/unit.log").write_text("words\n")
+    done = cli("down", "mine")
+    assert (done.returncode, done.stdout) == (0, "mine: stopped; its nodes are bare\n"), done.stderr
+    assert not state.exists()
+
+
+def test_down_that_leaves_something_is_a_failure(cli: Cli, state: Path, tmp_path: Path) -> None:
+    """Something that writes the files again, each time it is asked, stands in for what survives."""
+    docker = tmp_path / "home" / "docker"
+    docker.write_text(f'#!/bin/sh\n[ -e "{state}" ] || {{ mkdir -p "{state}/g9"; echo x >"{state}/g9/plan.json"; }}\n')
+    docker.chmod(0o755)
+    done = cli("down", "mine")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"node-a: no units, found files in {state}, should be gone" in done.stderr
+    assert "-> run `sparkctl down mine` once more" in done.stderr
