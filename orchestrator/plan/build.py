@@ -20,7 +20,7 @@ from orchestrator.plan.launch import (
     identity,
 )
 from orchestrator.plan.rankfile import Peer, Policy, RankFile, Service
-from orchestrator.plan.resolve import Resolved
+from orchestrator.plan.resolved import Resolved
 from orchestrator.plan.seat import Seat, assumed_facts, expand, seat, state_root
 from orchestrator.plan.tags import local_tag
 from orchestrator.spec.pins import Image

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from orchestrator.facts.node import NodeFacts
 from orchestrator.plan import gateway as haproxy
 from orchestrator.plan.launch import Container, Gateway, Mount, SecretFile, TextFile, Unit
-from orchestrator.plan.resolve import Resolved
+from orchestrator.plan.resolved import Resolved
 from orchestrator.plan.seat import Seat, state_root
 from orchestrator.plan.tags import local_tag
 from orchestrator.spec.pins import Image

@@ -9,7 +9,7 @@ import hashlib
 from dataclasses import dataclass
 
 from orchestrator.facts.node import STATE_ROOT, NodeFacts
-from orchestrator.plan.resolve import Resolved
+from orchestrator.plan.resolved import Resolved
 from orchestrator.spec.cluster import Node
 
 

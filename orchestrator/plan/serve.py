@@ -15,7 +15,7 @@ import json
 from orchestrator.plan.engine_args import free_args, quiet_args, typed_args
 from orchestrator.plan.network import PER_NODE
 from orchestrator.plan.rankfile import Step
-from orchestrator.plan.resolve import Resolved
+from orchestrator.plan.resolved import Resolved
 from orchestrator.plan.seat import Seat
 
 CACHE = "/root/.cache"
