@@ -42,6 +42,26 @@ def assumed_facts(node: Node) -> NodeFacts:
     return NodeFacts(node=node.name, user=user, uid=1000, hostname=node.name, arch="aarch64", now=0.0, home=home)
 
 
+def gateway_node(resolved: Resolved) -> str:
+    """The cluster file's choice where it is part of this deployment, otherwise the head."""
+    chosen = resolved.cluster.gateway.node
+    names = [node.name for node in resolved.nodes]
+    return chosen if chosen in names else names[0]
+
+
+def engine_address(resolved: Resolved) -> str:
+    """Where the engine listens on the head: loopback, unless the gateway is on another node.
+
+    vLLM asks for a key below /v1, /v2, /inference and /cohere only; /invocations, /tokenize, /scale_elastic_ep and
+    others answer anybody who reaches the port.
+    """
+    head = resolved.nodes[0]
+    own = head.rails[0].address
+    if own.startswith("127.") or gateway_node(resolved) != head.name:
+        return own
+    return "127.0.0.1"
+
+
 def state_root(facts: NodeFacts, deployment: str) -> str:
     return f"{facts.home}/{STATE_ROOT}/{deployment}"
 
