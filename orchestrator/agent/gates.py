@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.agent.memory import Gang
-from orchestrator.agent.probe import Probe, hung
+from orchestrator.agent.probe import Probe, hangs, hung
 from orchestrator.agent.views import FRESH_S, LIVE, Own, PeerView, Verdict, in_words, who
 from orchestrator.plan.rankfile import Gate, Peer, RankFile
 
@@ -44,7 +44,7 @@ def all_gates(plan: RankFile, gang: Gang, sight: Sight) -> tuple[Gate, ...]:
         _pins_everywhere(plan, sight),
         *sight.transport,
         *_looks(plan, gang, probe, sight.now),
-        *_canaries(plan, probe),
+        *_canaries(plan, probe, sight.now),
     )
 
 
@@ -158,14 +158,15 @@ def _looks(plan: RankFile, gang: Gang, probe: Probe, now: float) -> tuple[Gate, 
     if now - look.at > STALE_LOOK_S:
         stale = f"no look for {now - look.at:.0f} s"
         return Gate("health", False, stale), Gate("model", False, stale)
+    silent = hangs(probe, plan.service, now) if look.slow else ""
     served = f"{plan.service.served_name}, {plan.service.context_tokens} tokens"
     return (
-        Gate("health", not look.health, look.health or "200"),
+        Gate("health", not look.health, "; ".join(filter(None, (look.health, silent))) or "200"),
         Gate("model", not look.model, look.model or served),
     )
 
 
-def _canaries(plan: RankFile, probe: Probe) -> tuple[Gate, Gate]:
+def _canaries(plan: RankFile, probe: Probe, now: float) -> tuple[Gate, Gate]:
     proof, failed = probe.proof, probe.failed
     if proof is None:
         saw = failed.error if failed else "not asked yet"
@@ -177,6 +178,7 @@ def _canaries(plan: RankFile, probe: Probe) -> tuple[Gate, Gate]:
     if failed is None:
         seconds = proof.ended_at - proof.began_at
         return Gate("completion", True, f"{proof.tokens} tokens in {seconds:.1f} s"), tokens
-    missed = f"{probe.missed} of {plan.service.canaries_missed_max} canaries missed: {failed.error}"
+    missed = f"{probe.missed} of {plan.service.canaries_missed_max} canaries missed"
+    missed = f"{hangs(probe, plan.service, now) or missed}: {failed.error}"
     tolerated = failed.slow and probe.missed < plan.service.canaries_missed_max
     return Gate("completion", tolerated, missed), tokens

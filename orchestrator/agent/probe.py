@@ -108,10 +108,26 @@ def answered(probe: Probe, answer: Answer) -> Probe:
             missed=0,
             moved_at=answer.ended_at,
         )
+    # Late canaries follow one another by their beginnings: waiting for an answer and the pause are not added up.
+    next_from = answer.began_at if probe.proof is not None else answer.ended_at
     moved = answer.before.work is not None and answer.before.work != (answer.after.work or answer.before.work)
     if probe.proof is not None and (moved or probe.moved_at >= answer.began_at):
         return replace(probe, checked_at=answer.ended_at, failed=None, missed=0)
-    return replace(probe, checked_at=answer.ended_at, failed=answer, missed=probe.missed + 1)
+    return replace(probe, checked_at=next_from, failed=answer, missed=probe.missed + 1)
+
+
+def hangs(probe: Probe, service: Service, now: float) -> str:
+    """What a service that once answered and now is silent has come to, and when it is given up; or nothing."""
+    late = probe.failed is not None and probe.failed.slow
+    silent = probe.look is not None and probe.look.slow
+    if probe.proof is None or not (late or silent):
+        return ""
+    most, each_s = service.canaries_missed_max, max(service.canary_every_s, service.completion_deadline_s)
+    last_ended_at = probe.failed.ended_at if probe.failed is not None else 0.0
+    next_at = max(probe.checked_at + service.canary_every_s, last_ended_at)
+    left = most - probe.missed
+    in_s = next_at + (left - 1) * each_s + service.completion_deadline_s - now if left > 0 else 0.0
+    return f"hangs: {probe.missed} of {most} canaries missed; starts again in about {max(in_s, 0.0):.0f} s"
 
 
 def hung(probe: Probe, service: Service, now: float) -> str:

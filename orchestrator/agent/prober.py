@@ -19,6 +19,8 @@ LOOK_EVERY_S = 1.0
 FIRST_LOOKS_EVERY_S = 0.25
 LOOK_TIMEOUT_S = 10.0
 COUNTER_SETTLES_S = 3.0
+COUNTERS_TIMEOUT_S = 2.0
+"""Around a completion that may hang, counters are asked for no longer: three late canaries take three deadlines."""
 _GENERATED = "vllm:generation_tokens_total"
 _WORK = (_GENERATED, "vllm:prompt_tokens_total", "vllm:iteration_tokens_total_count")
 
@@ -60,10 +62,10 @@ class Engine:
             return {}
         return {"Authorization": f"Bearer {Path(self.service.engine_key_file).read_text().strip()}"}
 
-    def counters(self) -> Counters:
-        """The counters now, or none where they cannot be had."""
+    def counters(self, timeout_s: float = LOOK_TIMEOUT_S) -> Counters:
+        """The counters now, or none where they cannot be had in time."""
         try:
-            return counters(self.http.get("/metrics", headers=self._headers()).text)
+            return counters(self.http.get("/metrics", headers=self._headers(), timeout=timeout_s).text)
         except (httpx.HTTPError, OSError, ValueError):
             return Counters()
 
@@ -86,9 +88,14 @@ class Engine:
         except (httpx.HTTPError, OSError, ValueError) as error:
             return Look(time.monotonic(), str(error) or type(error).__name__, "not asked")
 
-    def complete(self) -> Answer:
-        """One real chat completion. Tokens are counted by ``usage``: a reasoning model may bring no text."""
-        before, began_at = self.counters(), time.monotonic()
+    def complete(self, known: Counters = Counters()) -> Answer:  # noqa: B008 -- frozen
+        """One real chat completion. Tokens are counted by ``usage``: a reasoning model may bring no text.
+
+        ``known`` are the counters that stand for those before it where the engine does not tell them in time.
+        """
+        began_at = time.monotonic()
+        before = self.counters(COUNTERS_TIMEOUT_S)
+        before = known if before.work is None else before
         tokens, error, slow = 0, "", False
         try:
             response = self.http.post("/v1/chat/completions", headers=self._headers(), json=self._question())
@@ -112,7 +119,7 @@ class Engine:
         """The counters after a completion; the engine may write them a moment later than it answers."""
         until = time.monotonic() + COUNTER_SETTLES_S
         while True:
-            after = self.counters()
+            after = self.counters(COUNTERS_TIMEOUT_S if failed else LOOK_TIMEOUT_S)
             rose = after.generated is not None and after.generated > (before.generated or 0)
             if rose or failed or time.monotonic() > until:
                 return after
@@ -156,7 +163,7 @@ class Prober:
             time.sleep(0.2)
             with self._lock:
                 self.probe, due = next_canary(self.probe, self.service, time.monotonic())
-                attempt = self.probe.attempt
+                attempt, look = self.probe.attempt, self.probe.look
             if attempt and due:
-                answer = engine.complete()
+                answer = engine.complete(look.counters if look else Counters())
                 self._update(attempt, lambda probe, answer=answer: answered(probe, answer))  # type: ignore[misc]

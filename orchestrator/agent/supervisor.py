@@ -97,12 +97,12 @@ class Supervisor:
         return {name: child.pid for name, child in self._daemons.items() if child.returncode is None}
 
     def voices(self) -> list[Path]:
-        """Where processes of this attempt write: its own logs, and those that Ray keeps of its workers."""
+        """Where processes of this attempt write: its own logs, and those that Ray keeps of its workers (in ``r``)."""
         found: list[Path] = []
         with contextlib.suppress(OSError):  # a folder may go while it is read
             found += self._directory().glob("*.log")
             if self.plan.scratch:
-                found += Path(self.plan.scratch).glob("session_2*/logs/worker-*")
+                found += Path(self.plan.scratch).glob("r/session_2*/logs/worker-*")
         return sorted(found)
 
     # ---- the sequence

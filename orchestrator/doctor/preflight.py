@@ -116,7 +116,8 @@ def wanted_ports(plan: LaunchPlan, node: str) -> tuple[tuple[int, str, str], ...
         found.append((rank.rank_file.agent_port, "agent", rank.address))
         if rank.rank == 0:
             found.append((rank.rank_file.check_port, "agent-check", rank.address))
-            found.append((int(rank.rank_file.service.base_url.rpartition(":")[2]), "engine", rank.address))
+            host, _, port = rank.rank_file.service.base_url.removeprefix("http://").rpartition(":")
+            found.append((int(port), "engine", host))
             ray = [step.port for step in rank.rank_file.steps if step.kind == "tcp"]
             found += [(port, "ray", rank.address) for port in ray]
     if plan.gateway.node == node:

@@ -20,8 +20,8 @@ from orchestrator.plan.launch import (
     identity,
 )
 from orchestrator.plan.rankfile import Peer, Policy, RankFile, Service
-from orchestrator.plan.resolve import Resolved
-from orchestrator.plan.seat import Seat, assumed_facts, expand, seat, state_root
+from orchestrator.plan.resolved import Resolved
+from orchestrator.plan.seat import Seat, assumed_facts, engine_address, expand, gateway_node, seat, state_root
 from orchestrator.plan.tags import local_tag
 from orchestrator.spec.pins import Image
 
@@ -77,7 +77,7 @@ def _images(resolved: Resolved) -> tuple[ImageBits, ...]:
         return ()
     wanted: list[tuple[Image | None, tuple[str, ...]]] = [
         (resolved.stack.image, tuple(node.name for node in resolved.nodes)),
-        (resolved.stack.gateway, (gateway_unit.gateway_node(resolved),)),
+        (resolved.stack.gateway, (gateway_node(resolved),)),
     ]
     return tuple(
         ImageBits(image.repository, image.digest or "", local_tag(image), nodes) for image, nodes in wanted if image
@@ -140,7 +140,7 @@ def _rank_file(resolved: Resolved, seats: tuple[Seat, ...], index: int, number: 
         scratch=here.scratch,
         steps=serve.steps(resolved, seats, index),
         service=Service(
-            base_url=f"http://{seats[0].address}:{profile.ports.engine}",
+            base_url=f"http://{engine_address(resolved)}:{profile.ports.engine}",
             served_name=profile.engine.served_name,
             context_tokens=profile.engine.context_tokens,
             engine_key_file=f"{here.directory}/engine.key",
@@ -217,6 +217,7 @@ def warnings(resolved: Resolved) -> tuple[str, ...]:
             "system, the page cache and NCCL too; above 0.90 starts fail or long sessions run out of memory "
             "[UTIL_TOO_HIGH_FOR_UMA]"
         )
+    found += _reachable_engine(resolved)
     for what, image in (("image", resolved.stack.image), ("gateway", resolved.stack.gateway)):
         if profile.runtime == "docker" and (image is None or image.digest is None):
             build = (
@@ -228,3 +229,14 @@ def warnings(resolved: Resolved) -> tuple[str, ...]:
                 + (f", or {others}" if others else "")
             )
     return tuple(found)
+
+
+def _reachable_engine(resolved: Resolved) -> list[str]:
+    head, node, address = resolved.nodes[0], gateway_node(resolved), engine_address(resolved)
+    if node == head.name or address.startswith("127."):
+        return []
+    return [
+        f"gateway/node {node}: the engine listens on {address}:{resolved.profile.ports.engine} of {head.name}, where "
+        "vLLM answers /invocations, /tokenize, /scale_elastic_ep and others without a key to anybody on that network; "
+        f"with the gateway on {head.name} it listens on loopback only"
+    ]

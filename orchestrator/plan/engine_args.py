@@ -79,7 +79,7 @@ _FLAGS: dict[str, tuple[str, Callable[[Any], tuple[str, ...]]]] = {
 # What the planner itself decides; a profile that says these would contradict the plan.
 _PLANNED = {
     "model": "the profile's model",
-    "host": "the plan (the engine listens on the fabric address)",
+    "host": "the plan (the engine listens where the gateway reaches it and, if it can, nobody else)",
     "port": "ports/engine",
     "api-key": "the plan (keys are made at up and never stand in a file of yours)",
     "tensor-parallel-size": "--nodes (tensor parallel is the node count divided by engine/pipeline)",
@@ -100,6 +100,28 @@ def owned_flags() -> dict[str, str]:
     typed |= _PLANNED
     typed |= {f"no-{flag}": where for flag, where in typed.items()}
     return typed | {short: typed[long] for short, long in _SHORT.items()}
+
+
+# vLLM's own flags that only begin like an owned one: written in full they mean themselves.
+_WHOLE = frozenset({"tokenizer"})
+# What lets others in, brings in code or is a second way to say all of these. A name that only begins like one is one
+# to vLLM's parser, which takes abbreviations.
+_OPENS = ("allow-credentials", "allowed-", "api-key", "grpc", "host", "middleware", "port", "root-path", "ssl", "uds")
+
+
+def refusal(flag: str) -> str:
+    """Why ``engine_args`` may not name ``flag``; empty where it may."""
+    owned = owned_flags()
+    if flag in owned:
+        return f"should be set through {owned[flag]}, found it in engine_args"
+    whole = next((name for name in sorted(owned) if name.startswith(flag)), "")
+    if whole and flag not in _WHOLE:
+        return f"should be a flag's whole name, found what vLLM takes for {whole}; set that through {owned[whole]}"
+    if "config".startswith(flag):
+        return "should be the flags themselves, found a file of flags that no plan shows; write them one by one"
+    if any(flag.startswith(each) or each.startswith(flag) for each in _OPENS):
+        return "should be left out, found a flag that opens the engine; clients come in through the gateway alone"
+    return ""
 
 
 def typed_args(engine: Engine) -> tuple[str, ...]:

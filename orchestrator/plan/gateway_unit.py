@@ -7,19 +7,12 @@ from collections.abc import Mapping
 from orchestrator.facts.node import NodeFacts
 from orchestrator.plan import gateway as haproxy
 from orchestrator.plan.launch import Container, Gateway, Mount, SecretFile, TextFile, Unit
-from orchestrator.plan.resolve import Resolved
-from orchestrator.plan.seat import Seat, state_root
+from orchestrator.plan.resolved import Resolved
+from orchestrator.plan.seat import Seat, engine_address, gateway_node, state_root
 from orchestrator.plan.tags import local_tag
 from orchestrator.spec.pins import Image
 
 FOLDER = "/etc/sparkctl"
-
-
-def gateway_node(resolved: Resolved) -> str:
-    """The cluster file's choice where it is part of this deployment, otherwise the head."""
-    chosen = resolved.cluster.gateway.node
-    names = [node.name for node in resolved.nodes]
-    return chosen if chosen in names else names[0]
 
 
 def gateway(resolved: Resolved, seats: tuple[Seat, ...], facts: Mapping[str, NodeFacts], generation: int) -> Gateway:
@@ -45,7 +38,7 @@ def gateway(resolved: Resolved, seats: tuple[Seat, ...], facts: Mapping[str, Nod
 
 def _files(resolved: Resolved, head: Seat) -> dict[str, str]:
     ports = resolved.profile.ports
-    backend = haproxy.Backend("rank-0", head.address, ports.engine, head.address, ports.check, ports.agent)
+    backend = haproxy.Backend("rank-0", engine_address(resolved), ports.engine, head.address, ports.check, ports.agent)
     return haproxy.files(
         haproxy.GatewaySpec(
             bind_address=resolved.cluster.gateway.address,

@@ -7,20 +7,35 @@ from collections.abc import Callable, Mapping
 from orchestrator.plan.actions import Verdict
 from orchestrator.plan.rankfile import RankStatus
 
+OLD_S, DEAD_S = 15.0, 90.0
+"""Agents write every two seconds: past the first an old word counts no more, past the second we give up."""
+
 
 def ready(code: int, stdout: str) -> Verdict:
-    """Rank 0's status: ready, broken for good, or what it is doing."""
+    """The node's clock and rank 0's status below it: ready, broken for good, or what it is doing."""
     if code != 0:
         return Verdict(done=False, saw="rank 0's agent has not written its status yet")
+    now, _, written = stdout.partition("\n")
     try:
-        status = RankStatus.from_json(stdout)
+        status = RankStatus.from_json(written)
+        age_s = float(now) - status.written_at
     except ValueError as error:
         return Verdict(done=False, saw=f"rank 0's status is not readable: {error}")
+    if age_s > OLD_S:
+        return _silent(age_s)
     if status.ready:
         return Verdict(done=True, saw="every gate is open")
     if status.state == "broken":
         return Verdict(done=False, failed=True, saw=why_broken(status))
     return Verdict(done=False, saw=progress(status))
+
+
+def _silent(age_s: float) -> Verdict:
+    saw = f"rank 0's agent has not written for {age_s:.0f} s: it does not run or hangs"
+    if age_s <= DEAD_S:
+        return Verdict(done=False, saw=saw)
+    remedy = "look whether its node is out of memory or disk, and at `sparkctl logs`, then run `sparkctl up` again"
+    return Verdict(done=False, failed=True, saw=f"{saw}; {remedy}")
 
 
 def progress(status: RankStatus) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.plan.engine_args import owned_flags
-from orchestrator.spec.cluster import Cluster, Node
+from orchestrator.plan.engine_args import refusal
+from orchestrator.plan.owned_env import env_problems
+from orchestrator.plan.resolved import Resolved
+from orchestrator.spec.cluster import Cluster
 from orchestrator.spec.model import Model
 from orchestrator.spec.pins import Stack
 from orchestrator.spec.profile import Executor, Profile
@@ -37,24 +39,6 @@ class Wish:
     cluster_file: str = "cluster.yaml"
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
-    """A wish with every choice made. ``nodes[0]`` is the head and holds rank 0."""
-
-    deployment: str
-    cluster: Cluster
-    profile: Profile
-    model: Model
-    stack: Stack
-    executor: Executor
-    nodes: tuple[Node, ...]
-
-    @property
-    def tensor(self) -> int:
-        """Tensor parallel width: one accelerator per node, so nodes divided by pipeline stages."""
-        return len(self.nodes) // self.profile.engine.pipeline
-
-
 def resolve(wish: Wish, cluster: Cluster, stacks: Mapping[str, Stack], model: Model) -> Resolved:
     """Make every choice. Raises ``PlanError`` with all problems at once."""
     profile = wish.profile
@@ -74,10 +58,13 @@ def resolve(wish: Wish, cluster: Cluster, stacks: Mapping[str, Stack], model: Mo
             f"pins/stacks/{stack_name}.yaml has: should list ray for executor ray, found "
             f"{', '.join(stacks[stack_name].has)}; use a stack that has Ray, or --executor mp"
         )
+    if stack_name is not None:
+        name = wish.name or profile.name
+        found = Resolved(name, cluster, profile, model, stacks[stack_name], executor, cluster.nodes[:count])
+        problems += [f"{_where(profile)} {each}" for each in env_problems(found)]
     if problems or stack_name is None:
         raise PlanError(tuple(problems), _other_counts(wish, model, cluster) if wish.nodes else "")
-    nodes = cluster.nodes[:count]
-    return Resolved(wish.name or profile.name, cluster, profile, model, stacks[stack_name], executor, nodes)
+    return found
 
 
 def _where(profile: Profile) -> str:
@@ -152,14 +139,8 @@ def _indivisible(profile: Profile, model: Model, count: int) -> list[str]:
 
 
 def _flag_problems(profile: Profile) -> list[str]:
-    found = []
-    for flag in profile.engine_args:
-        owner = owned_flags().get(flag)
-        if owner is not None:
-            found.append(
-                f"{_where(profile)} engine_args/{flag}: should be set through {owner}, found it in engine_args"
-            )
-    return found
+    refused = {flag: refusal(flag) for flag in profile.engine_args}
+    return [f"{_where(profile)} engine_args/{flag}: {why}" for flag, why in refused.items() if why]
 
 
 def _topology_problems(cluster: Cluster, executor: Executor, count: int) -> list[str]:

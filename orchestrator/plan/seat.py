@@ -9,7 +9,7 @@ import hashlib
 from dataclasses import dataclass
 
 from orchestrator.facts.node import STATE_ROOT, NodeFacts
-from orchestrator.plan.resolve import Resolved
+from orchestrator.plan.resolved import Resolved
 from orchestrator.spec.cluster import Node
 
 
@@ -40,6 +40,26 @@ def assumed_facts(node: Node) -> NodeFacts:
     user = node.ssh.user if node.ssh is not None and node.ssh.user else "spark"
     home = "/root" if user == "root" else f"/home/{user}"
     return NodeFacts(node=node.name, user=user, uid=1000, hostname=node.name, arch="aarch64", now=0.0, home=home)
+
+
+def gateway_node(resolved: Resolved) -> str:
+    """The cluster file's choice where it is part of this deployment, otherwise the head."""
+    chosen = resolved.cluster.gateway.node
+    names = [node.name for node in resolved.nodes]
+    return chosen if chosen in names else names[0]
+
+
+def engine_address(resolved: Resolved) -> str:
+    """Where the engine listens on the head: loopback, unless the gateway is on another node.
+
+    vLLM asks for a key below /v1, /v2, /inference and /cohere only; /invocations, /tokenize, /scale_elastic_ep and
+    others answer anybody who reaches the port.
+    """
+    head = resolved.nodes[0]
+    own = head.rails[0].address
+    if own.startswith("127.") or gateway_node(resolved) != head.name:
+        return own
+    return "127.0.0.1"
 
 
 def state_root(facts: NodeFacts, deployment: str) -> str:

@@ -15,8 +15,11 @@ import json
 from orchestrator.plan.engine_args import free_args, quiet_args, typed_args
 from orchestrator.plan.network import PER_NODE
 from orchestrator.plan.rankfile import Step
-from orchestrator.plan.resolve import Resolved
-from orchestrator.plan.seat import Seat
+from orchestrator.plan.resolved import Resolved
+from orchestrator.plan.seat import Seat, engine_address
+
+RAY_DIRECTORY = "r"
+"""Below a rank's scratch: Ray opens its own directory to everybody, and the 0700 scratch above it keeps them out."""
 
 CACHE = "/root/.cache"
 """Inside the container: a docker volume of the node, one per stack."""
@@ -62,12 +65,14 @@ def _per_node_of(resolved: Resolved) -> set[str]:
 
 def _engine(resolved: Resolved, seat: Seat, extra: tuple[str, ...]) -> Step:
     profile = resolved.profile
+    # A headless rank listens nowhere, whatever it is told.
+    host = engine_address(resolved) if seat.rank == 0 else "127.0.0.1"
     parallel = ("--tensor-parallel-size", str(resolved.tensor))
     return Step(
         name="engine",
         kind="daemon",
         argv=(
-            *(f"{seat.bin}vllm", "serve", seat.model, "--host", seat.address, "--port", str(profile.ports.engine)),
+            *(f"{seat.bin}vllm", "serve", seat.model, "--host", host, "--port", str(profile.ports.engine)),
             *typed_args(profile.engine),
             *parallel,
             *("--distributed-executor-backend", resolved.executor),
@@ -95,7 +100,7 @@ def _ray(resolved: Resolved, seats: tuple[Seat, ...], rank: int) -> tuple[Step, 
         *memory,
         f"--object-store-memory={offers.object_store_bytes}",
         "--disable-usage-stats",
-        f"--temp-dir={seat.scratch}",
+        f"--temp-dir={seat.scratch}/{RAY_DIRECTORY}",
     )
     deadline_s = resolved.profile.readiness.join_deadline_s
     start = (f"{seat.bin}ray", "start", "--block")

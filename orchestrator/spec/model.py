@@ -204,9 +204,9 @@ class Model(Spec):
     total_params: Annotated[float, Field(gt=0)] | None = None
     active_params: Annotated[float, Field(gt=0)] | None = None
     architecture: Architecture = Field(default_factory=Architecture)
-    repo_bytes: Bytes | None = None
-    weights_bytes: Bytes | None = None
-    tensor_bytes: Bytes | None = None
+    repo_bytes: Count | None = None
+    weights_bytes: Count | None = None
+    tensor_bytes: Count | None = None
     weights_gb: Annotated[float, Field(gt=0)] | None = None
     shards: Count | None = None
     kv: Kv = Field(default_factory=lambda: Kv(unknown="this card has no rule"))

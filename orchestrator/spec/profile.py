@@ -54,7 +54,7 @@ class Speculative(Spec):
 class Engine(Spec):
     """Typed settings of ``vllm serve``; ``None`` means vLLM's own default. Token counts are tokens, sizes are bytes."""
 
-    served_name: str = Field(pattern=r"^[A-Za-z0-9._:/@-]+$", max_length=128)
+    served_name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$", max_length=128)
     context_tokens: Positive
     pipeline: Positive = 1
     expert_parallel: bool = False

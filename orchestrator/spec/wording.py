@@ -73,7 +73,7 @@ _PATTERNS = {
     r"^[a-z_][a-z0-9_.-]*$": "a user's name",
     r"^[A-Za-z0-9_.:@-]{1,15}$": "a netdev's name of at most 15 characters",
     r"^[A-Za-z0-9_-]+$": "a device's name of letters, digits, hyphens and underscores",
-    r"^[A-Za-z0-9._:/@-]+$": "letters, digits and any of . _ : / @ -, without spaces",
+    r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$": "a letter or digit, then letters, digits and any of . _ : / @ -",
     r"^[a-z0-9]([a-z0-9._:/-]*[a-z0-9])$": "an image repository without tag or digest, such as ghcr.io/owner/image",
 }
 

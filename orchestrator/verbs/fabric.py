@@ -14,7 +14,7 @@ from orchestrator.doctor.finding import Finding
 from orchestrator.facts.node import NodeFacts
 from orchestrator.plan import fabric
 from orchestrator.plan.launch import LaunchPlan
-from orchestrator.plan.resolve import Resolved
+from orchestrator.plan.resolved import Resolved
 from orchestrator.run.catalog import Catalog
 from orchestrator.run.transport import NodeError, Transport
 from orchestrator.verbs import world

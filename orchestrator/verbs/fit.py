@@ -12,7 +12,7 @@ from orchestrator.plan.ceilings import legal_counts, nearest
 from orchestrator.plan.fit import Budget, Fit
 from orchestrator.plan.kv import Split
 from orchestrator.plan.memory import Load
-from orchestrator.plan.resolve import Resolved
+from orchestrator.plan.resolved import Resolved
 from orchestrator.plan.smallest_change import MOST_NODES
 from orchestrator.run.catalog import Catalog
 from orchestrator.spec.machine import Machine

@@ -12,7 +12,7 @@ from orchestrator.plan import known_bad
 from orchestrator.plan.build import Operator, build
 from orchestrator.plan.diff import Change, changes, summary
 from orchestrator.plan.launch import LaunchPlan
-from orchestrator.plan.resolve import Resolved
+from orchestrator.plan.resolved import Resolved
 from orchestrator.run import agentzip
 from orchestrator.run.catalog import Catalog
 from orchestrator.run.transport import NodeError

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator.doctor.waive import problems
 from orchestrator.facts.node import NodeFacts, UnreadableFactsError, parse, question
-from orchestrator.plan.resolve import PlanError, Resolved, Wish, resolve
+from orchestrator.plan.resolve import PlanError, Wish, resolve
+from orchestrator.plan.resolved import Resolved
 from orchestrator.run.catalog import Catalog
 from orchestrator.run.transport import NodeError, Transport
 from orchestrator.spec.cluster import Bits, Cluster, GatewayAt, Node, Rail, Ssh

@@ -1,14 +1,16 @@
-"""How looks and canaries add up to gates and a verdict. Pure: every time is given."""
+"""How looks and canaries add up to gates and a verdict. Pure, but for one canary to a silent port."""
 
+import socket
 from dataclasses import replace
 
 import pytest
 
+from orchestrator.agent import prober
 from orchestrator.agent.gates import Sight, all_gates, judge
-from orchestrator.agent.probe import Answer, Counters, Look, Probe, answered, hung, looked, next_canary
-from orchestrator.agent.prober import counters, model_seen
+from orchestrator.agent.probe import Answer, Counters, Look, Probe, answered, hangs, hung, looked, next_canary
+from orchestrator.agent.prober import COUNTERS_TIMEOUT_S, Engine, counters, model_seen
 from orchestrator.agent.views import Own
-from orchestrator.plan.rankfile import Gate, RankStatus
+from orchestrator.plan.rankfile import Gate, RankStatus, Service
 from tests.agent.worlds import NOW, RUNNING, SERVICE, heard, plan_of, status_of
 
 GOOD_LOOK = Look(NOW - 1, "", "", Counters(100, 500))
@@ -135,6 +137,56 @@ def test_hung_is_three_late_canaries_and_no_token() -> None:
     assert (
         hung(probe, SERVICE, NOW) == "hung: 3 canaries missed, no token for 19 s; the last: no completion within 60 s"
     )
+
+
+def until_hung(probe: Probe, service: Service) -> tuple[float, list[str]]:
+    """Seconds from NOW until an engine that answers nothing counts as hung, and what is said after each canary."""
+    now, said = NOW, []
+    while not hung(probe, service, now):
+        probe, due = next_canary(probe, service, now)
+        if not due:
+            now += 0.2
+            continue
+        ended_at = now + service.completion_deadline_s + 2 * COUNTERS_TIMEOUT_S
+        probe = answered(probe, replace(LATE, began_at=now, ended_at=ended_at, after=Counters()))
+        now = ended_at
+        said.append(hangs(probe, service, now))
+    return now - NOW, said
+
+
+@pytest.mark.parametrize(("every_s", "deadline_s"), [(15.0, 60.0), (30.0, 60.0), (60.0, 15.0), (1.0, 120.0)])
+def test_a_hang_is_given_up_after_three_of_the_larger_of_pause_and_deadline(every_s: float, deadline_s: float) -> None:
+    service = replace(SERVICE, canary_every_s=every_s, completion_deadline_s=deadline_s)
+    took_s, said = until_hung(replace(PROVEN, checked_at=NOW), service)
+    look_s = 3 * 2 * COUNTERS_TIMEOUT_S
+    assert 2 * max(every_s, deadline_s) < took_s <= 3 * max(every_s, deadline_s) + every_s + look_s + 1
+    assert said[0].startswith("hangs: 1 of 3 canaries missed; starts again in about ")
+    assert said[-1] == "hangs: 3 of 3 canaries missed; starts again in about 0 s"
+
+
+def test_a_hang_says_when_it_will_be_given_up() -> None:
+    service = replace(SERVICE, canary_every_s=15.0)
+    once = replace(PROVEN, missed=1, failed=replace(LATE, began_at=NOW - 60, ended_at=NOW), checked_at=NOW - 60)
+    assert hangs(once, service, NOW) == "hangs: 1 of 3 canaries missed; starts again in about 120 s"
+    assert hangs(once, service, NOW + 50) == "hangs: 1 of 3 canaries missed; starts again in about 70 s"
+    shut = gates_of(once)["completion"]
+    assert shut.saw.endswith(" s: no completion within 60 s")
+    assert "hangs: 1 of 3 canaries missed; starts again in about" in shut.saw
+    silent = replace(PROVEN, look=Look(NOW, "no answer within 10 s", "no answer within 10 s", slow=True))
+    assert "no answer within 10 s; hangs: 0 of 3 canaries missed; starts again" in gates_of(silent)["health"].saw
+    assert hangs(PROVEN, SERVICE, NOW) == ""
+    assert hangs(replace(silent, proof=None), SERVICE, NOW) == ""
+
+
+def test_a_canary_to_a_silent_port_takes_one_deadline_and_little_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prober, "COUNTERS_TIMEOUT_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        engine = Engine(replace(SERVICE, base_url=url, completion_deadline_s=1.0), 1.0)
+        answer = engine.complete(Counters(100, 500))
+    assert (answer.error, answer.slow) == ("no completion within 1 s", True)
+    assert (answer.before, answer.after) == (Counters(100, 500), Counters())
+    assert answer.ended_at - answer.began_at < 1.9
 
 
 def test_a_busy_engine_is_not_hung() -> None:

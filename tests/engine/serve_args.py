@@ -59,7 +59,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     """
     whole = len(argv) > 1 and Path(argv[0]).name == "vllm" and argv[1] == "serve"
     words = list(argv[2:] if whole else argv)
-    args: argparse.Namespace = _serve_parser().parse_args(words)
+    args: argparse.Namespace = parser().parse_args(words)
     return args
 
 
@@ -122,8 +122,11 @@ def _literal_words(kind: object) -> frozenset[str]:
 
 
 @functools.cache
-def _serve_parser() -> Any:
-    """The parser of ``vllm serve``, which raises where vLLM's would end the process."""
+def parser(allow_abbrev: bool = False) -> Any:
+    """The parser of ``vllm serve``, which raises where vLLM's would end the process.
+
+    vLLM's own takes abbreviations; ours are not meant to need any, so they are refused unless asked for.
+    """
     base = _one("FlexibleArgumentParser")
 
     class Judge(base):  # type: ignore[misc, valid-type]
@@ -132,10 +135,13 @@ def _serve_parser() -> Any:
             flags = [word.split("=", 1)[0] for word in unknown.split() if word.startswith("-")]
             raise RefusedArgumentsError(message, flags)
 
+        def flags(self) -> frozenset[str]:
+            return frozenset(self._option_string_actions)
+
     for make in _definitions()["make_arg_parser"]:
-        parser = make(Judge(prog="vllm serve", allow_abbrev=False))
-        if ONLY_SERVE_HAS in parser._option_string_actions:
-            return parser
+        made = make(Judge(prog="vllm serve", allow_abbrev=allow_abbrev))
+        if ONLY_SERVE_HAS in made.flags():
+            return made
     raise LookupError(f"no make_arg_parser of the installed vLLM makes a parser that knows {ONLY_SERVE_HAS}")
 
 

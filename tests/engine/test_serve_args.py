@@ -11,6 +11,7 @@ from types import ModuleType
 
 import pytest
 
+from orchestrator.plan.engine_args import owned_flags, refusal
 from orchestrator.run.catalog import Catalog
 
 MODEL = "/models/deepseek-v4-flash-0731"
@@ -139,6 +140,21 @@ def test_what_the_parser_does_not_look_at_is_checked(
 
 def test_no_flags_is_no_complaint(judge: ModuleType) -> None:
     assert judge.check_enums(judge.parse([MODEL])) == []
+
+
+def test_an_abbreviation_would_override_what_the_plan_says(judge: ModuleType) -> None:
+    words = [MODEL, "--host", "127.0.0.1", "--tensor-parallel-size", "2", "--hos", "0.0.0.0", "--tensor-parallel", "7"]
+    args = judge.parser(allow_abbrev=True).parse_args(words)
+    assert (args.host, args.tensor_parallel_size) == ("0.0.0.0", 7)
+    assert refusal("hos")
+    assert refusal("tensor-parallel")
+
+
+def test_the_flags_that_only_begin_like_planned_ones_are_known(judge: ModuleType) -> None:
+    flags = {word[2:] for word in judge.parser().flags() if word.startswith("--")}
+    owned = owned_flags()
+    begins = {flag for flag in flags - owned.keys() if any(name.startswith(flag) for name in owned)}
+    assert {flag for flag in begins if refusal(flag)} == set()
 
 
 def only_in_fork(where: str) -> dict[str, str]:

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from orchestrator.plan.build import Operator, build
 from orchestrator.plan.launch import LaunchPlan
-from orchestrator.plan.resolve import PlanError, Resolved, Wish, resolve
+from orchestrator.plan.resolve import PlanError, Wish, resolve
+from orchestrator.plan.resolved import Resolved
 from orchestrator.plan.runtime import start
 from orchestrator.plan.seat import assumed_facts
 from orchestrator.run.catalog import Catalog

@@ -79,10 +79,11 @@ def test_strings_arrive_in_the_container_byte_for_byte(lab: Lab) -> None:
     assert environment.strip() == ascii("two words $(id) 'quoted' \"too\" ünïcode\nline")
 
 
-def test_the_engine_listens_on_the_fabric_only(lab: Lab) -> None:
-    listening = lab.nodes[0].sh("ss -Hltn 'sport = :8001'")
-    assert lab.nodes[0].fabric[0] in listening
-    assert "0.0.0.0" not in listening.replace("0.0.0.0:*", "")
+def test_the_engine_listens_on_loopback_only(lab: Lab) -> None:
+    listening = lab.nodes[0].sh("ss -Hltn 'sport = :8001'").split()
+    assert [word for word in listening if word.endswith(":8001")] == ["127.0.0.1:8001"]
+    for address in (lab.nodes[0].fabric[0], lab.nodes[0].address):
+        assert "000" in lab.nodes[1].sh(f"curl -s -m 2 -o /dev/null -w '%{{http_code}}' {address}:8001/tokenize; true")
 
 
 def test_no_secret_is_in_an_argv_an_inspection_or_a_log(operator: Operator, lab: Lab) -> None:
@@ -123,7 +124,7 @@ def test_the_openai_client_chats_streams_hangs_up_and_is_refused(operator: Opera
     long = client.chat.completions.create(model="tiny", messages=ask, max_tokens=450, stream=True, extra_body=more)
     next(iter(long))
     long.close()
-    running = f"curl -s http://{lab.nodes[0].fabric[0]}:8001/metrics | grep '^vllm:num_requests_running'"
+    running = "curl -s http://127.0.0.1:8001/metrics | grep '^vllm:num_requests_running'"
     wait_for("the engine drops what its client hung up on", lambda: lab.nodes[0].sh(running).split()[-1] == "0.0", 20)
 
 

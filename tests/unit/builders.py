@@ -9,7 +9,8 @@ from typing import Any
 from orchestrator.facts.node import NodeFacts
 from orchestrator.plan.build import Operator, build
 from orchestrator.plan.launch import LaunchPlan
-from orchestrator.plan.resolve import Resolved, Wish, resolve
+from orchestrator.plan.resolve import Wish, resolve
+from orchestrator.plan.resolved import Resolved
 from orchestrator.plan.seat import assumed_facts
 from orchestrator.run.catalog import Catalog
 from orchestrator.spec.cluster import Cluster

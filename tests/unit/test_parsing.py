@@ -119,6 +119,13 @@ WRONG: list[tuple[str, list[str]]] = [
             "x.yaml engine/max_seqs: should be at least 1, found 0 (line 10)",
         ],
     ),
+    (
+        PROFILE.replace("served_name: small", 'served_name: "--host"'),
+        [
+            "x.yaml engine/served_name: should be a letter or digit, then letters, digits and any of . _ : / @ -, "
+            'found "--host" (line 7)'
+        ],
+    ),
     (PROFILE + "served_name: a\n", ["x.yaml served_name: unknown key; did you mean engine/served_name? (line 9)"]),
     (
         PROFILE + "ray: {zz: 1}\n",
@@ -541,3 +548,11 @@ def test_what_travels_with_the_package_is_found_from_anywhere(home: Path) -> Non
     assert shipped.roots == (home / "here", home / "config/sparkctl")
     assert shipped.shipped is not None
     assert (shipped.shipped / "profiles").is_dir()
+
+
+@pytest.mark.parametrize("key", ["repo_bytes", "weights_bytes", "tensor_bytes"])
+def test_a_model_has_a_size_above_zero(key: str) -> None:
+    card = f"name: m\nabout: m\nmade_by: make\nlicence: MIT\n{key}: 0\n"
+    with pytest.raises(SpecError) as caught:
+        parse(card, "m.yaml", Model)
+    assert f"m.yaml {key}: should be at least 1, found 0" in str(caught.value)

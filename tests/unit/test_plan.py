@@ -5,18 +5,24 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from orchestrator.doctor.preflight import wanted_ports
 from orchestrator.plan import phases, runtime
 from orchestrator.plan.actions import Put, Run
 from orchestrator.plan.diff import changes
 from orchestrator.plan.engine_args import free_args, quiet_args
-from orchestrator.plan.launch import identity
+from orchestrator.plan.launch import LaunchPlan, identity
 from orchestrator.plan.load import plan_from_json
 from orchestrator.plan.rankfile import RankFile
 from orchestrator.plan.runtime import start
+from orchestrator.plan.seat import assumed_facts, seat
+from orchestrator.plan.serve import RAY_DIRECTORY
+from orchestrator.spec.cluster import GatewayAt
+from orchestrator.verbs.world import EXAMPLE
 from tests.unit.builders import plan, profile, resolved
 
 ODD = [
@@ -201,3 +207,42 @@ def test_stopping_what_was_never_started_is_harmless(tmp_path: Path) -> None:
     for how in (runtime.stop, runtime.remove):
         argv = how(one, one.units[0])
         assert subprocess.run(argv, cwd=tmp_path, capture_output=True, check=False).returncode == 0
+
+
+def told(of: LaunchPlan) -> tuple[str, str, str]:
+    """Where the engine listens, where the prober asks and where the gateway sends, as the plan says it to each."""
+    argv = next(step.argv for step in of.ranks[0].rank_file.steps if step.name == "engine")
+    haproxy = next(file.text for file in of.gateway.files if file.path.endswith("haproxy.cfg"))
+    server = next(line.split()[2] for line in haproxy.splitlines() if line.strip().startswith("server rank-0"))
+    return argv[argv.index("--host") + 1], of.ranks[0].rank_file.service.base_url, server
+
+
+def test_the_engine_is_on_loopback_where_the_gateway_is_on_the_head() -> None:
+    of = plan(resolved(profile()))
+    assert told(of) == ("127.0.0.1", "http://127.0.0.1:8001", "127.0.0.1:8001")
+    assert (8001, "engine", "127.0.0.1") in wanted_ports(of, "spark-1")
+    assert [each for each in of.warnings if "without a key" in each] == []
+
+
+def test_an_engine_that_the_gateway_reaches_over_the_fabric_is_warned_of() -> None:
+    apart = EXAMPLE.model_copy(update={"gateway": GatewayAt(node="spark-2")})
+    of = plan(resolved(profile(), cluster=apart))
+    head = of.ranks[0].address
+    assert told(of) == (head, f"http://{head}:8001", f"{head}:8001")
+    assert (8001, "engine", head) in wanted_ports(of, "spark-1")
+    (warning,) = [each for each in of.warnings if "without a key" in each]
+    assert warning.startswith(f"gateway/node spark-2: the engine listens on {head}:8001 of spark-1")
+
+
+def test_an_engine_on_a_loopback_address_of_its_own_keeps_it() -> None:
+    assert told(plan(resolved(profile("tiny"))))[0].startswith("127.")
+
+
+def test_rays_longest_socket_fits_where_its_directory_lies_inside_the_scratch() -> None:
+    of = resolved(profile("tiny"))
+    facts = replace(assumed_facts(of.nodes[0]), uid=4294967294)
+    scratch = seat(of, 0, facts, (1, "b" * 64)).scratch.removesuffix("0") + "63"
+    session = "session_2026-11-30_10-38-18_123456_4194304"
+    assert len(f"{scratch}/{RAY_DIRECTORY}/{session}/sockets/plasma_store") <= 107
+    argv = plan(of).ranks[0].rank_file.steps[0].argv
+    assert f"--temp-dir={plan(of).ranks[0].rank_file.scratch}/{RAY_DIRECTORY}" in argv

@@ -79,6 +79,32 @@ def test_what_a_typed_field_owns_cannot_be_said_twice(flag: str) -> None:
     assert f"engine_args/{flag}: should be set through" in found
 
 
+@pytest.mark.parametrize(
+    ("flag", "says"),
+    [
+        ("hos", "should be a flag's whole name, found what vLLM takes for host; set that through the plan"),
+        ("tensor-parallel", "found what vLLM takes for tensor-parallel-size; set that through --nodes"),
+        (
+            "no-enable-prefix",
+            "found what vLLM takes for no-enable-prefix-caching; set that through engine/",
+        ),
+        ("config", "should be the flags themselves, found a file of flags that no plan shows"),
+        ("conf", "found a file of flags"),
+        *((flag, "found a flag that opens the engine") for flag in ("ssl-keyfile", "uds", "root-path", "root-p")),
+        *((flag, "found a flag that opens the engine") for flag in ("allowed-origins", "allow-cred", "middleware")),
+    ],
+)
+def test_no_flag_goes_around_the_plan(flag: str, says: str) -> None:
+    (found,) = problems({}, engine_args={flag: "x"})
+    assert found.startswith(f"profiles/deepseek-v4-flash.yaml engine_args/{flag}: should be")
+    assert says in found
+
+
+def test_a_flag_that_only_begins_like_a_planned_one_is_itself() -> None:
+    fine = {"tokenizer": "/models/other", "config-format": "hf", "api-server-count": 1}
+    assert resolved(profile(engine_args=fine)).profile.engine_args == fine
+
+
 def test_a_context_beyond_the_model() -> None:
     (found,) = problems({}, engine__context_tokens=2_000_000)
     assert "engine/context_tokens: should be at most 1048576" in found
@@ -109,3 +135,46 @@ def test_several_problems_are_told_at_once() -> None:
 def test_a_profile_for_other_machines_is_not_planned_for_these() -> None:
     (found,) = problems({}, accelerator="none")
     assert "accelerator: should be what the nodes have" in found
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "should"),
+    [
+        ("RAY_AUTH_MODE", "disabled", "token"),
+        ("TMPDIR", "/tmp", "another value on each node"),
+        ("RAY_AUTH_TOKEN_PATH", "/tmp/token", "/run/sparkctl/ray.token"),
+        ("VLLM_CONFIG_ROOT", "/tmp", "/run/sparkctl/vllm"),
+        ("NCCL_NET", "Socket", "IB"),
+        ("VLLM_HOST_IP", "0.0.0.0", "another value on each node"),
+    ],
+)
+def test_a_variable_that_the_plan_sets_is_not_the_profiles_to_change(name: str, value: str, should: str) -> None:
+    assert problems({}, env={name: value}) == (
+        f"profiles/deepseek-v4-flash.yaml env/{name}: should be left to the plan, which sets {should}, "
+        f"found {value}; take it out",
+    )
+
+
+def test_a_variable_with_the_value_that_the_plan_sets_is_harmless() -> None:
+    same = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET", "HF_HUB_OFFLINE": "1"}
+    assert resolved(profile(env=same)).profile.env == same
+
+
+@pytest.mark.parametrize(
+    "name", ["HF_TOKEN", "VLLM_API_KEY", "OPENAI_API_KEY", "CLIENT_SECRET", "db_password", "AZURE_CREDENTIAL"]
+)
+def test_a_secret_stands_in_no_plan_and_in_no_message(name: str) -> None:
+    (found,) = problems({}, env={name: "hunter2"})
+    assert found.startswith(f"profiles/deepseek-v4-flash.yaml env/{name}: should not be a variable that holds a secret")
+    assert "secrets stand in no plan" in found
+    assert "hunter2" not in found
+
+
+def test_a_count_of_tokens_and_the_path_of_a_secret_are_no_secrets() -> None:
+    fine = {"VLLM_GATHER_MAX_TOKENS": "65536", "HF_TOKEN_PATH": "/run/token", "SOME_API_KEY_FILE": "/run/key"}
+    assert resolved(profile(env=fine)).profile.env == fine
+
+
+def test_problems_of_the_environment_are_told_with_the_others() -> None:
+    found = problems({"nodes": 9}, env={"RAY_AUTH_MODE": "disabled", "HF_TOKEN": "x"}, engine_args={"port": 1})
+    assert len(found) == 4

@@ -1,0 +1,28 @@
+"""A wish with every choice made: what the rest of the plan is computed from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.spec.cluster import Cluster, Node
+from orchestrator.spec.model import Model
+from orchestrator.spec.pins import Stack
+from orchestrator.spec.profile import Executor, Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A wish with every choice made. ``nodes[0]`` is the head and holds rank 0."""
+
+    deployment: str
+    cluster: Cluster
+    profile: Profile
+    model: Model
+    stack: Stack
+    executor: Executor
+    nodes: tuple[Node, ...]
+
+    @property
+    def tensor(self) -> int:
+        """Tensor parallel width: one accelerator per node, so nodes divided by pipeline stages."""
+        return len(self.nodes) // self.profile.engine.pipeline
