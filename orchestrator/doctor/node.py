@@ -11,7 +11,7 @@ from orchestrator.doctor.sight import Sight, disk_of, gib
 from orchestrator.facts.detail import NodeDetail
 from orchestrator.facts.node import NodeFacts
 from orchestrator.plan.launch import ModelBits
-from orchestrator.plan.resolve import Resolved
+from orchestrator.plan.resolved import Resolved
 from orchestrator.spec.cluster import Node
 
 NODE_NOT_GB10 = Code(

@@ -10,7 +10,7 @@ from orchestrator.doctor.finding import Finding
 from orchestrator.doctor.memory import DEFAULT_SHARE
 from orchestrator.doctor.sight import GIB, Sight, gib
 from orchestrator.plan.launch import LaunchPlan
-from orchestrator.plan.resolve import Resolved
+from orchestrator.plan.resolved import Resolved
 
 UTIL_TOO_HIGH_FOR_UMA = Code(
     "UTIL_TOO_HIGH_FOR_UMA",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from orchestrator.facts.detail import Disk, ImageInside, Netdev, NodeDetail, RdmaDevice
 from orchestrator.facts.node import NodeFacts
 from orchestrator.plan.launch import ImageBits, LaunchPlan
-from orchestrator.plan.resolve import Resolved
+from orchestrator.plan.resolved import Resolved
 from orchestrator.spec.cluster import Cluster, Node
 from orchestrator.spec.pins import KnownBadTable
 

@@ -12,6 +12,8 @@ from orchestrator.plan.seat import assumed_facts, seat
 _SECRET = re.compile(
     r"(TOKEN|API_?KEY|(ACCESS|SECRET|PRIVATE)_KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE
 )
+# Where compiled kernels lie is a matter of taste and of disks; the doctor says when a choice is bad.
+_MOVABLE = re.compile(r"_CACHE_(DIR|ROOT)$")
 
 
 def env_problems(resolved: Resolved) -> list[str]:
@@ -25,7 +27,7 @@ def env_problems(resolved: Resolved) -> list[str]:
                 f"env/{name}: should not be a variable that holds a secret, found one; secrets stand in no plan, "
                 "because a plan is shown and stored; take it out (the engine reads its model from disk)"
             )
-        elif theirs != {value}:
+        elif theirs != {value} and not _MOVABLE.search(name):
             should = next(iter(theirs)) if len(theirs) == 1 else "another value on each node"
             found.append(f"env/{name}: should be left to the plan, which sets {should}, found {value}; take it out")
     return found

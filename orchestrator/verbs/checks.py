@@ -10,7 +10,7 @@ from orchestrator.doctor.sight import Sight
 from orchestrator.doctor.waive import waived
 from orchestrator.facts.node import NodeFacts
 from orchestrator.plan.launch import LaunchPlan
-from orchestrator.plan.resolve import Resolved
+from orchestrator.plan.resolved import Resolved
 from orchestrator.run.catalog import Catalog
 from orchestrator.verbs.running import Running
 

@@ -14,7 +14,8 @@ import yaml
 from orchestrator.doctor.sight import GIB, Sight
 from orchestrator.facts.detail import Disk, Memory, Netdev
 from orchestrator.plan.launch import LaunchPlan, Mount
-from orchestrator.plan.resolve import PlanError, Resolved
+from orchestrator.plan.resolve import PlanError
+from orchestrator.plan.resolved import Resolved
 from orchestrator.spec.cluster import Cluster, Node, Rail
 from orchestrator.spec.parsing import parse
 from orchestrator.spec.problems import SpecError

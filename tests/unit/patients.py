@@ -10,7 +10,7 @@ from orchestrator.doctor.rules import everything
 from orchestrator.doctor.sight import GIB, Sight
 from orchestrator.facts.detail import Disk, Gid, Gpu, ImageInside, Memory, Netdev, NodeDetail, RdmaDevice
 from orchestrator.plan.build import build
-from orchestrator.plan.resolve import Resolved
+from orchestrator.plan.resolved import Resolved
 from orchestrator.spec.cluster import Cluster, Node, Rail, Ssh
 from orchestrator.spec.profile import Executor, Profile
 from tests.unit.builders import OPERATOR, SHIPPED, facts, profile, resolved

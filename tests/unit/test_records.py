@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.plan.launch import LaunchPlan, identity_of
 from orchestrator.plan.load import plan_from_json
-from orchestrator.plan.resolve import Resolved
+from orchestrator.plan.resolved import Resolved
 from orchestrator.verbs.records import disbelief
 from orchestrator.verbs.running import running
 from tests.unit.builders import SHIPPED, facts, plan, profile, resolved
