@@ -69,8 +69,16 @@ def plan(catalog: Catalog, ask: Ask, *, offline: bool = False) -> Planned:
     running_already = now.plan is not None and now.plan.digest == found.digest
     whole = not answers.silent and not running_already
     ours = (*((now.plan,) if now.plan else ()), *now.others)
-    obstacles = findings(found, answers.facts, ours) if whole else ()
+    obstacles = (*_lost(now, resolved.deployment), *(findings(found, answers.facts, ours) if whole else ()))
     return Planned(found, chosen, now, answers.silent, _met(catalog, resolved), obstacles)
+
+
+def _lost(now: Running, deployment: str) -> tuple[Finding, ...]:
+    if not now.lost:
+        return ()
+    there = "; ".join((*now.unreadable, *now.remains))
+    expected = f"a record of {deployment} that can be believed"
+    return (Finding("UNRECORDED", "", there, expected, f"sparkctl down {deployment}"),)
 
 
 def _met(catalog: Catalog, resolved: Resolved) -> tuple[KnownBad, ...]:
