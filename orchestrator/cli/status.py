@@ -100,13 +100,14 @@ def _recorded(state: DeploymentState) -> list[str]:
 
 
 def _rank(title: str, status: RankStatus | None, last_s: float | None) -> list[str]:
-    """``last_s`` is how long ago a rank said its last word; what it did then says nothing of now."""
+    """``last_s`` is how long ago a rank said its last word; what it did then says nothing of now, why it ended does."""
     if status is None:
         return [f"  {title}: UNKNOWN, its agent has written no status"]
     if last_s is not None:
-        return [f"  {title}: does not run or hangs; its last word was {_ago(last_s)}, in attempt {status.attempt}"]
-    lines = [f"  {title}: {status.state}, attempt {status.attempt}{f', {status.doing}' if status.doing else ''}"]
-    lines += [f"    {_mark(gate)} {gate.name:<12} {gate.saw}" for gate in status.gates]
+        lines = [f"  {title}: does not run or hangs; its last word was {_ago(last_s)}, in attempt {status.attempt}"]
+    else:
+        lines = [f"  {title}: {status.state}, attempt {status.attempt}{f', {status.doing}' if status.doing else ''}"]
+        lines += [f"    {_mark(gate)} {gate.name:<12} {gate.saw}" for gate in status.gates]
     if status.history and status.state != "running":
         last = status.history[-1]
         lines.append(f"    attempt {last.attempt} failed: {last.reason}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from orchestrator.doctor.code import Code
@@ -57,27 +56,13 @@ GID_INDEX_PINNED = Code(
     "finds it by itself.",
     "take NCCL_IB_GID_INDEX out of env in the profile",
 )
-SETTING_OVERRULED = Code(
-    "SETTING_OVERRULED",
-    "no per-node network value in the profile",
-    "The plan sets these on every rank from that node's own rails; what the profile says is not used.",
-    "take it out of env in the profile, and name netdevs and RDMA devices in cluster.yaml",
-)
 RAY_OPEN = Code(
     "RAY_OPEN",
     "Ray with token authentication",
     "Ray listens on every address of a node, and without a token whoever reaches it can run any program there.",
     "take RAY_AUTH_MODE out of env in the profile; the plan sets it to token",
 )
-SECRET_IN_PLAN = Code(
-    "SECRET_IN_PLAN",
-    "no secret in env",
-    "Variables of a profile stand in plans, in docker's arguments and in what docker inspect shows to every "
-    "user of docker.",
-    "take it out of env in the profile: the nodes work offline and need no token; renew it if others could read it",
-)
 LARGE_SHM, LEAST_SHM = 32 * GIB, GIB
-_SECRET = re.compile(r"(?:^|_)(TOKEN|API_KEY|SECRET|PASSWORD|SECRET_KEY|ACCESS_KEY)$")
 
 
 def findings(sight: Sight) -> Iterator[Finding]:
@@ -85,7 +70,7 @@ def findings(sight: Sight) -> Iterator[Finding]:
         return
     yield from _memory(sight.resolved, sight.plan)
     yield from _depth(sight.resolved)
-    yield from _environment(sight.resolved, sight.plan)
+    yield from _environment(sight.plan)
 
 
 def _memory(resolved: Resolved, plan: LaunchPlan) -> Iterator[Finding]:
@@ -121,8 +106,7 @@ def _depth(resolved: Resolved) -> Iterator[Finding]:
         yield SPEC_DEPTH_OUTSIDE_KNOWN_GOOD.passed("", f"{wanted.method} {wanted.tokens}")
 
 
-def _environment(resolved: Resolved, plan: LaunchPlan) -> Iterator[Finding]:
-    own = resolved.profile.env
+def _environment(plan: LaunchPlan) -> Iterator[Finding]:
     ranks = {rank.node: rank.unit.env for rank in plan.ranks}
     empty = sorted({name for env in ranks.values() for name, value in env.items() if _is_network(name) and not value})
     yield _either(EMPTY_NCCL_VALUE, empty, "fail")
@@ -130,17 +114,9 @@ def _environment(resolved: Resolved, plan: LaunchPlan) -> Iterator[Finding]:
         {f"{name}={env[name]}" for env in ranks.values() for name in ("NCCL_IB_GID_INDEX",) if env.get(name)}
     )
     yield _either(GID_INDEX_PINNED, pinned, "warn")
-    lost = sorted({f"{name}={own[name]}" for env in ranks.values() for name in own if env.get(name) != own[name]})
-    yield _either(SETTING_OVERRULED, lost, "warn")
-    yield _either(SECRET_IN_PLAN, sorted(name for name, value in own.items() if _is_secret(name, value)), "fail")
     if plan.executor == "ray":
         open_on = [node for node, env in ranks.items() if env.get("RAY_AUTH_MODE") != "token"]
         yield _either(RAY_OPEN, [f"no token on {', '.join(open_on)}"] if open_on else [], "warn")
-
-
-def _is_secret(name: str, value: str) -> bool:
-    """By the name; a number is a limit, as in MAX_TOKEN."""
-    return bool(value) and not value.isdigit() and _SECRET.search(name) is not None
 
 
 def _is_network(name: str) -> bool:

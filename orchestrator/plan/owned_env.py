@@ -22,7 +22,7 @@ def env_problems(resolved: Resolved) -> list[str]:
     found = []
     for name, value in sorted(resolved.profile.env.items()):
         theirs = planned.get(name, {value})
-        if _SECRET.search(name):
+        if _SECRET.search(name) and value and not value.isdigit():  # a number is a limit, as in MAX_TOKEN
             found.append(
                 f"env/{name}: should not be a variable that holds a secret, found one; secrets stand in no plan, "
                 "because a plan is shown and stored; take it out (the engine reads its model from disk)"

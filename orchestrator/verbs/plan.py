@@ -68,8 +68,16 @@ def plan(catalog: Catalog, ask: Ask, *, offline: bool = False) -> Planned:
     running_already = now.plan is not None and now.plan.digest == found.digest
     whole = not answers.silent and not running_already
     looked = checks.fast(checks.sight(catalog, resolved, found, answers.facts, now)) if whole else ()
-    obstacles = checks.fails(looked)
+    obstacles = (*_lost(now, resolved.deployment), *checks.fails(looked))
     return Planned(found, chosen, now, answers.silent, _met(catalog, resolved), obstacles)
+
+
+def _lost(now: Running, deployment: str) -> tuple[Finding, ...]:
+    if not now.lost:
+        return ()
+    there = "; ".join((*now.unreadable, *now.remains))
+    expected = f"a record of {deployment} that can be believed"
+    return (Finding("UNRECORDED", "", there, expected, f"sparkctl down {deployment}"),)
 
 
 def _met(catalog: Catalog, resolved: Resolved) -> tuple[KnownBad, ...]:

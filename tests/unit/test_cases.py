@@ -28,6 +28,7 @@ REFUSED = {
     "plan-spec-03": ("draft_sample_method: should be greedy, probabilistic or gumbel",),
     "plan-int-01": ('MAX_INFLIGHT_PREFILLS should be a whole number in digits (env_types), found "two"',),
     "secret-01": ("secrets: unknown key",),
+    "lab-auth-01": ("env/RAY_AUTH_MODE: should be left to the plan",),
 }
 # Met as given these are well; what goes wrong next to them has a test of its own below.
 WELL = {"neigh-01", "digest-01", "cache-01", "env-prop-01"}

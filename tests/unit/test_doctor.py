@@ -193,15 +193,6 @@ def test_interfaces_that_disagree() -> None:
     assert alarms(changed) == [("fail", "SOCKET_IFNAMES_DISAGREE", "node-b")]
 
 
-def test_network_values_of_the_profile_that_the_plan_overrules() -> None:
-    assert of_env(NCCL_IB_HCA="mlx5_0", GLOO_SOCKET_IFNAME="eth0") == [("warn", "SETTING_OVERRULED", "")]
-
-
-def test_a_secret_in_the_profile() -> None:
-    assert of_env(HF_TOKEN="hf_x") == [("fail", "SECRET_IN_PLAN", "")]
-    assert of_env(TOKENIZERS_PARALLELISM="false", MAX_TOKEN="5", HF_TOKEN="") == []
-
-
 def test_shared_memory_has_a_floor_and_a_ceiling() -> None:
     assert alarms(sight(spark(quiet(shm_bytes=64 * GIB)))) == [("warn", "SHM_LARGE_ON_UMA", "")]
     assert alarms(sight(spark(quiet(shm_bytes=GIB), executor="ray"))) == [("warn", "SHM_TOO_SMALL", "")]

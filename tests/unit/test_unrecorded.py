@@ -75,6 +75,9 @@ def test_what_runs_without_a_record_is_shown_and_ends(cli: Cli, started: Path, r
         assert "node-a: rank-0 of generation 3 runs" in done.stdout
         assert "-> sparkctl down lost" in done.stdout
     assert "-> sparkctl down lost" in cli("logs", "lost").stderr
+    would = cli("plan", "tiny", "--name", "lost").stdout
+    assert "should be a record of lost that can be believed" in would
+    assert "-> sparkctl down lost" in would
     running_here = pids(started)
     done = cli("down")
     assert (done.returncode, done.stdout) == (
