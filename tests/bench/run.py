@@ -6,11 +6,13 @@ import os
 import sys
 
 import tests.bench.commands
+import tests.bench.doctor
 import tests.bench.gateway
 import tests.bench.start
 
 BENCHES = {
     "commands": tests.bench.commands.run,
+    "doctor": tests.bench.doctor.run,
     "gateway": tests.bench.gateway.run,
     "start": tests.bench.start.run,
 }
