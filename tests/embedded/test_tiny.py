@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import tarfile
 import time
 from pathlib import Path
@@ -94,9 +95,9 @@ def test_a_support_bundle_holds_everything_but_secrets(desk: Desk, tmp_path: Pat
     assert done.returncode == 0, done.stderr
     with tarfile.open(out) as archive:
         files = [archive.extractfile(member) for member in archive.getmembers()]
-        names = [member.name.removeprefix("sparkctl-support/cluster-embedded/") for member in archive.getmembers()]
+        names = {member.name.split("/", 2)[-1] for member in archive.getmembers()}
         whole = b"".join(file.read() for file in files if file is not None)
-    assert {"plan.json", "findings.txt", "node-a/facts.txt", "node-b/1.log", "node-a/gateway.log"} <= set(names)
+    assert {"plan.json", "findings.txt", "node-a/facts.txt", "node-b/1.log", "node-a/gateway.log"} <= names
     assert [secret[:4] for secret in secrets_of(desk) if secret.encode() in whole] == []
 
 
@@ -176,12 +177,11 @@ def test_mp_serves_the_same_answer(desk: Desk, single_answer: str) -> None:
     assert said == single_answer
 
 
-def test_a_taken_port_is_refused_before_anything_is_done_and_names_its_owner(desk: Desk) -> None:
+def test_a_node_that_serves_already_is_refused_before_anything_is_done(desk: Desk) -> None:
     before = desk.processes()
     done = desk.run("up", "broken", "--nodes", "1", "--executor", "mp")
     assert done.returncode == 5, done.stderr
-    assert "[PORT_TAKEN]" in done.stderr
-    assert f"port {desk.gateway_port} (gateway) taken by haproxy (pid " in done.stderr
+    assert "[NODE_IN_USE]\n  -> sparkctl down tiny" in done.stderr
     assert desk.processes().keys() == before.keys()
 
 
@@ -192,6 +192,16 @@ def test_down_leaves_nothing(desk: Desk) -> None:
     assert desk.listening() == set()
     assert not desk.state.exists() or list(desk.state.iterdir()) == []
     assert desk.run("down", "tiny").returncode == 0
+
+
+def test_a_taken_port_is_refused_and_names_its_owner(desk: Desk) -> None:
+    with socket.create_server(("127.0.0.1", desk.gateway_port)):
+        done = desk.run("up", "broken", "--nodes", "1", "--executor", "mp")
+    assert done.returncode == 5, done.stderr
+    assert "[PORT_TAKEN]" in done.stderr
+    assert f"port {desk.gateway_port} (gateway) taken by " in done.stderr
+    assert f"(pid {os.getpid()})" in done.stderr
+    assert desk.processes() == {}
 
 
 def test_the_fabric_is_measured_without_a_deployment(desk: Desk) -> None:
