@@ -65,7 +65,7 @@ def _value(answer: Answer) -> dict[str, Any]:
         "economics": answer.economics,
         "reported": [_plain(each) for each in answer.model.reported],
         "licence": {"name": answer.model.licence, "note": answer.model.licence_note},
-        "warnings": answer.model.warnings,
+        "warnings": answer.warnings,
         "known_bad": [{"code": each.code, "what": each.what, "remedy": each.remedy} for each in answer.known_bad],
     }
 

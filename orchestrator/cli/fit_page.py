@@ -126,7 +126,7 @@ def _beside(answer: Answer) -> Iterator[str]:
         )
     yield f"  licence    {model.licence}{f': {model.licence_note}' if model.licence_note else ''}"
     warning = click.style("warning", fg="yellow")
-    yield from (f"  {warning}    {each}" for each in model.warnings)
+    yield from (f"  {warning}    {each}" for each in answer.warnings)
     yield from (f"  {warning}    {each.what} Remedy: {each.remedy} [{each.code}]" for each in answer.known_bad)
 
 

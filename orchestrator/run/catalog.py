@@ -12,19 +12,21 @@ import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from orchestrator.spec.cluster import Cluster
+from orchestrator.spec.cluster import Cluster, Spec
 from orchestrator.spec.machine import Machine
 from orchestrator.spec.model import Model
 from orchestrator.spec.parsing import MOST_BYTES, parse
 from orchestrator.spec.pins import KnownBadTable, Stack
 from orchestrator.spec.problems import Problem, SpecError, shorten
 from orchestrator.spec.profile import Profile
-from orchestrator.spec.signatures import SignatureTable
+
+if TYPE_CHECKING:
+    from orchestrator.spec.signatures import SignatureTable
 
 T = TypeVar("T", Profile, Stack, Model, Machine)
-Table = TypeVar("Table", KnownBadTable, SignatureTable)
+Table = TypeVar("Table", bound=Spec)
 
 # A name that ends like a file is a path that somebody typed, and as a deployment's name .lock would be another's lock.
 _NAME = re.compile(r"(?!.{43})(?!.*\.(ya?ml|lock)$)[a-z0-9]+((-+|\.)[a-z0-9]+)*")
@@ -69,6 +71,8 @@ class Catalog:
 
     def signatures(self) -> SignatureTable:
         """The table of what lines of output mean: the first ``pins/signatures.yaml`` that there is."""
+        from orchestrator.spec.signatures import SignatureTable  # only what reads logs needs it
+
         return self._table("signatures", SignatureTable) or SignatureTable(signatures=())
 
     def _table(self, name: str, kind: type[Table]) -> Table | None:

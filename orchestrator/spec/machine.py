@@ -28,7 +28,8 @@ class Machine(Spec):
     that people build. ``runtime_bytes`` is what an engine takes beside weights and cache where a card has no figure
     of its own, ``utilization`` the share of MemTotal that engines are given where a profile says nothing,
     ``fabric_bytes_s`` is the all-gather bus bandwidth to expect by topology, and
-    ``most_utilization`` the largest share that was seen to be free while weights load.
+    ``most_utilization`` the largest share that was seen to be free while weights load. ``warnings`` are true of every
+    sum over several nodes.
     """
 
     name: Name
@@ -49,4 +50,5 @@ class Machine(Spec):
     power: Power
     price_usd: Positive
     sources: tuple[str, ...] = Field(min_length=1)
+    warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

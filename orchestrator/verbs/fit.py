@@ -62,6 +62,12 @@ class Answer:
         return {"fits": 0, "at the edge": 0, "does not fit": 3, "unknown": 1}[verdict]
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the card warns of, and what is true of every sum over several nodes."""
+        several = self.fit is not None and self.fit.nodes > 1
+        return (*self.model.warnings, *(self.machine.warnings if several else ()))
+
+    @property
     def decode_ceiling(self) -> int | None:
         """Whole decode steps per second that memory bandwidth allows; None when the active bytes are not known."""
         active = ceilings.active_bytes(self.model)

@@ -17,7 +17,7 @@ from orchestrator.run import agentzip
 from orchestrator.run.catalog import Catalog
 from orchestrator.run.transport import NodeError
 from orchestrator.spec.pins import KnownBad
-from orchestrator.verbs import checks, names, world
+from orchestrator.verbs import names, world
 from orchestrator.verbs.fit import refuse_impossible
 from orchestrator.verbs.running import Running, running
 from orchestrator.verbs.sitting import sitting
@@ -60,6 +60,8 @@ def plan(catalog: Catalog, ask: Ask, *, offline: bool = False) -> Planned:
         refuse_impossible(catalog, resolved, {})
         own = {node.name: world.local_facts(node) for node in resolved.nodes if node.ssh is None}
         return Planned(_built(chosen, own, 1), chosen, None, {}, _met(catalog, resolved))
+    from orchestrator.verbs import checks  # the doctor's rules need nodes that were asked
+
     with sitting(world.seats(resolved.cluster, resolved.nodes)) as seats:
         answers = world.gather(seats, resolved.deployment)
     refuse_impossible(catalog, resolved, answers.facts)

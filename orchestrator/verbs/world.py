@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.doctor.waive import problems
 from orchestrator.facts.node import NodeFacts, UnreadableFactsError, parse, question
 from orchestrator.plan.resolve import PlanError, Wish, resolve
 from orchestrator.plan.resolved import Resolved
@@ -87,8 +86,7 @@ def choose(catalog: Catalog, ask: Ask, *, may_assume: bool) -> Chosen:
     """
     try:
         profile = catalog.profile(ask.profile)
-        if wrong := problems(profile, catalog.known_bad()):
-            raise UsageError(*wrong, remedy="docs/doctor.md lists the codes")
+        _check_waivers(catalog, profile)
         cluster, origin, example = _cluster(catalog, profile, may_assume=may_assume)
         stacks = {name: catalog.stack(name) for name in sorted(set(profile.stack.values()))}
         model = catalog.model(profile.model)
@@ -99,6 +97,16 @@ def choose(catalog: Catalog, ask: Ask, *, may_assume: bool) -> Chosen:
         raise UsageError(*(str(problem) for problem in error.problems)) from None
     except PlanError as error:
         raise UsageError(*error.problems, remedy=error.remedy) from None
+
+
+def _check_waivers(catalog: Catalog, profile: Profile) -> None:
+    """Imports the doctor only for a profile that has waivers: a plan need not wait for all of its rules."""
+    if not profile.waivers:
+        return
+    from orchestrator.doctor.waive import problems
+
+    if wrong := problems(profile, catalog.known_bad()):
+        raise UsageError(*wrong, remedy="docs/doctor.md lists the codes")
 
 
 def _cluster(catalog: Catalog, profile: Profile, *, may_assume: bool) -> tuple[Cluster, str, bool]:
