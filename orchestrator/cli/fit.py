@@ -27,7 +27,7 @@ def _names(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> 
 
 @click.command("fit", short_help="Will it fit? The memory sum per node, without any cluster")
 @click.argument("name", shell_complete=_names, metavar="MODEL|PROFILE")
-@click.option("--nodes", type=click.IntRange(min=1), help="How many nodes (default: the smallest sensible count).")
+@click.option("--nodes", type=click.IntRange(1, 1024), help="How many nodes (default: the smallest sensible count).")
 @click.option("--context", "context_tokens", type=click.IntRange(min=1), help="Tokens of one sequence.")
 @click.option("--concurrency", type=click.IntRange(min=1), help="Sequences of that length at once (default: 1).")
 @click.option("--ask", is_flag=True, help="Ask the nodes of cluster.yaml for their real memory.")

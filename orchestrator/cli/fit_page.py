@@ -45,13 +45,14 @@ def _sizes(answer: Answer) -> Iterator[str]:
             yield f"  {what:<11} {size:,} B = {size / 1e9:,.3f} GB = {size / GIB:,.3f} GiB"
     if model.tensor_bytes is None and model.weights_bytes is None:
         known = weights(model)
-        yield f"  weights     about {known[0] / 1e9:,.1f} GB, {known[1]}" if known else "  weights     unknown"
+        about = "" if known and known[1] == "exact" else "about "
+        yield f"  weights     {about}{known[0] / 1e9:,.3f} GB, {known[1]}" if known else "  weights     unknown"
     if model.tables is not None:
         yield f"  of these    {model.tables.bytes / 1e9:,.1f} GB are {model.tables.what} that may stay on disk"
 
 
 def _budgets(answer: Answer) -> Iterator[str]:
-    size = weights(answer.model)
+    size = weights(answer.model, tables_on_disk=answer.fit is not None and answer.fit.load.tables_on_disk)
     if size is None:
         return
     yield f"  {'smallest cluster by weights alone':<50} raw  that divides the heads"
@@ -60,6 +61,7 @@ def _budgets(answer: Answer) -> Iterator[str]:
         yield f"    {budget.bytes_per_node / 1e9:7.3f} GB  {budget.name:<35}{budget.smallest:>3}  {legal}"
     step, remark = ceilings.size_people_build(size[0], answer.machine)
     how = f"{remark} {step}" if remark == "just over" else f"{step}{f', {remark}' if remark else ''}"
+    how = how if step in answer.machine.steps else f"more than {answer.machine.steps[-1]} ({step})"
     rule = answer.machine.weights_rule_bytes / 1e9
     yield f"    as clusters are built (1, 2, 4, 8, 16, 24) at {rule:.0f} GB of weights a node: {how}"
 
@@ -69,7 +71,7 @@ def _sum(answer: Answer, fit: Fit) -> Iterator[str]:
     width = f"tensor parallel {split.tensor}"
     width += f", pipeline {split.pipeline}" if split.pipeline > 1 else ""
     width += f", decode context parallel {split.decode_context}" if split.decode_context > 1 else ""
-    yield f"  one node of {fit.nodes} ({width})"
+    yield f"  {'one node' if fit.nodes == 1 else f'one node of {fit.nodes}'} ({width})"
     if fit.cluster_headroom_bytes is not None:
         label, left = answer.machine.memory_label_bytes / 1e9, fit.cluster_headroom_bytes / 1e9
         yield (
@@ -86,7 +88,7 @@ def _sum(answer: Answer, fit: Fit) -> Iterator[str]:
     if fit.pool_tokens is not None and fit.load.context_tokens:
         whole = fit.full_sequences or 0
         yield (
-            f"    a cache of {fit.pool_tokens:,} tokens holds {whole} whole sequence{'s' if whole != 1 else ''} of "
+            f"    a cache of {fit.pool_tokens:,} tokens holds {whole:,} whole sequence{'s' if whole != 1 else ''} of "
             f"{fit.load.context_tokens:,} tokens"
         )
 
@@ -101,8 +103,8 @@ def _judgement(fit: Fit) -> Iterator[str]:
 def _others(others: tuple[Fit, ...]) -> Iterator[str]:
     yield "  other counts"
     for each in others:
-        left = "" if each.headroom_bytes is None else f"{each.headroom_bytes / 1e9:10.3f} GB left a node"
-        yield f"    {each.nodes:>2}  {click.style(f'{each.verdict:<12}', fg=COLOURS[each.verdict])}{left}"
+        left = "" if each.headroom_bytes is None else f"  {each.headroom_bytes / 1e9:10,.3f} GB left a node"
+        yield f"    {each.nodes:>2}  {click.style(f'{each.verdict:<12}', fg=COLOURS[each.verdict])}{left}".rstrip()
 
 
 def _beside(answer: Answer) -> Iterator[str]:

@@ -124,14 +124,14 @@ def _judged(answer: Fit, model: Model, machine: Machine, total: float) -> Fit:
     most = machine.most_utilization * total
     if weights_term.bytes > machine.memory_label_bytes or certain > total:
         return _refused(answer, model, machine, total, impossible=True)
-    needed = None if answer.headroom_bytes is None else answer.usable_bytes - answer.headroom_bytes
-    if needed is None:
+    known = sum(term.bytes or 0 for term in answer.terms)
+    if known > most:
+        return _refused(answer, model, machine, total, impossible=False)
+    if answer.headroom_bytes is None:
         left = (answer.usable_bytes - sum(term.bytes or 0 for term in answer.terms)) / 1e9
         missing = "; ".join(f"{term.name}: {term.says}" for term in answer.terms if term.bytes is None)
         return replace(answer, reasons=(f"what is known leaves {left:.3f} GB a node for what is not: {missing}",))
-    if needed > most and (answer.load.asked or (answer.pool_tokens or 0) == 0):
-        return _refused(answer, model, machine, total, impossible=False)
-    close = _edges(answer, machine, needed / total)
+    close = _edges(answer, machine, known / total)
     ways = changes(answer.load, model, machine, total) if close else ()
     return replace(answer, verdict="at the edge" if close else "fits", reasons=close, changes=ways)
 
@@ -141,11 +141,16 @@ def _edges(answer: Fit, machine: Machine, share: float) -> tuple[str, ...]:
     load, pool = answer.load, answer.pool_tokens or 0
     found = []
     if share > load.utilization:
-        found.append(f"the sum needs {share:.3f} of MemTotal and {load.utilization:.2f} is given")
+        found.append(f"the sum needs {share:.3f} of MemTotal and {load.utilization:.2f} is given: give it more")
         if load.context_tokens and pool < load.context_tokens:
             found.append(f"the cache holds {pool:,} tokens, the context is {load.context_tokens:,}")
     elif answer.headroom_bytes is not None and answer.headroom_bytes < CLOSE * answer.usable_bytes:
         found.append(f"only {answer.headroom_bytes / 1e9:.3f} GB a node are left")
+    elif answer.headroom_bytes is not None and answer.nodes > 1 and answer.headroom_bytes < machine.head_extra_bytes:
+        more, left = machine.head_extra_bytes / 1e9, answer.headroom_bytes / 1e9
+        found.append(
+            f"{left:.3f} GB a node are left, and one owner's head rank needed {more:.3f} GB more than the others"
+        )
     weights_bytes = answer.terms[0].bytes or 0
     if weights_bytes > machine.weights_rule_bytes:
         rule = machine.weights_rule_bytes / 1e9
@@ -166,7 +171,7 @@ def _refused(answer: Fit, model: Model, machine: Machine, total: float, *, impos
     elif impossible:
         reasons.append(f"{weights_bytes / 1e9:.3f} GB of weights a node do not fit into its memory")
     else:
-        needed = answer.usable_bytes - (answer.headroom_bytes or 0)
+        needed = sum(term.bytes or 0 for term in answer.terms)
         reasons.append(
             f"a node needs {needed / 1e9:.3f} GB, {needed / total:.3f} of its memory; about "
             f"{machine.most_utilization} is the most that is free while weights load"

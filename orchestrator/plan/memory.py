@@ -15,7 +15,7 @@ Basis = Literal["exact", "rounded", "reported", "rule", "assumed", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is to be served on every node. ``asked`` is False where nobody named a context: the card's was taken."""
+    """What is to be served on every node; where nobody named a context, the card's is taken."""
 
     split: Split
     context_tokens: int | None
@@ -23,7 +23,6 @@ class Load:
     dtype: str | None
     utilization: float
     tables_on_disk: bool = False
-    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,10 @@ class Machine(Spec):
     ``memory_generous_bytes`` reads the label as GiB: what does not fit into that fits nowhere.
     ``weights_rule_bytes`` is the most weights per node that owners report working, and ``steps`` the cluster sizes
     that people build. ``runtime_bytes`` is what an engine takes beside weights and cache where a card has no figure
-    of its own, ``utilization`` the share of MemTotal that engines are given where a profile says nothing,
-    ``fabric_bytes_s`` is the all-gather bus bandwidth to expect by topology, and
-    ``most_utilization`` the largest share that was seen to be free while weights load. ``warnings`` are true of every
-    sum over several nodes.
+    of its own, and ``head_extra_bytes`` what a head rank took beyond the others. ``utilization`` is the share of
+    MemTotal that engines are given where a profile says nothing, ``most_utilization`` the largest that was seen to be
+    free while weights load. ``fabric_bytes_s`` is the all-gather bus bandwidth to expect by topology. ``warnings`` are
+    true of every sum over several nodes.
     """
 
     name: Name
@@ -42,6 +42,7 @@ class Machine(Spec):
     utilization: Annotated[float, Field(gt=0, le=1)]
     most_utilization: Annotated[float, Field(gt=0, le=1)]
     runtime_bytes: Bytes
+    head_extra_bytes: Bytes
     memory_bandwidth_bytes_s: Bytes
     fabric_bytes_s: dict[str, Positive] = {}
     ssd_bytes_s: Bytes

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from orchestrator.facts.node import NodeFacts
 from orchestrator.plan import ceilings, known_bad
 from orchestrator.plan import fit as fitting
+from orchestrator.plan import resolve as resolving
 from orchestrator.plan.ceilings import legal_counts, nearest
 from orchestrator.plan.fit import Budget, Fit
 from orchestrator.plan.kv import Split
@@ -87,22 +88,28 @@ class Answer:
 
 
 def fit(catalog: Catalog, question: Question) -> Answer:
-    """Raises ``UsageError`` for a name that is neither profile nor model, and ``VerbError`` for a silent node."""
+    """Raises ``UsageError`` for a name that is neither profile nor model and for a context that the model has not,
+    and ``VerbError`` for a silent node.
+    """
     read = _read(catalog, question.name)
     profile, stack, model, machine = read
+    most = model.context_tokens
+    if question.context_tokens and most and question.context_tokens > most:
+        raise UsageError(f"--context: should be at most {most}, the window of {model.name}")
     load = _load(read, question)
     total = _smallest_memory(catalog) if question.ask else machine.memory_total_bytes
     budgets = fitting.budgets(
         model, machine, expert_parallel=load.split.expert_parallel, tables_on_disk=load.tables_on_disk
     )
-    wanted = question.nodes or (profile.nodes.default or profile.nodes.max if profile else _sensible(budgets))
-    answers = {
-        count: fitting.fit(model, _on(load, count), machine, total)
-        for count in legal_counts(model.architecture, expert_parallel=load.split.expert_parallel, most=16)
-        if count % load.split.pipeline == 0
-    }
-    chosen = None if wanted is None else answers.get(wanted) or _illegal(model, _on(load, wanted), machine, total)
-    others = tuple(each for count, each in answers.items() if count != wanted and count in {1, *machine.steps})
+    least = max(question.nodes or 1, budgets[1].smallest if budgets else 1)
+    legal = _legal(read, load, max(MOST_NODES, 2 * least))
+    answers = {count: fitting.fit(model, _on(load, count), machine, total) for count in legal}
+    built = answers if model.architecture.heads else {n: each for n, each in answers.items() if n in machine.steps}
+    wanted = question.nodes or (profile.nodes.default or profile.nodes.max if profile else _sensible(budgets, built))
+    chosen = None if wanted is None else answers.get(wanted)
+    if wanted is not None and chosen is None:
+        chosen = _illegal(fitting.fit(model, _on(load, wanted), machine, total), read, legal)
+    others = tuple(each for count, each in answers.items() if count != wanted and (profile or count in machine.steps))
     met = known_bad.met(catalog.known_bad(), known_bad.of_stack(stack), known_bad.GB10) if stack else ()
     return Answer(model, profile, machine, total, budgets, chosen, others, met)
 
@@ -141,7 +148,6 @@ def of_profile(profile: Profile, model: Model, machine: Machine, stack: Stack) -
         dtype=engine.kv_dtype,
         utilization=engine.memory_utilization or machine.utilization,
         tables_on_disk=profile.tables_on_disk and model.tables is not None,
-        asked=True,
     )
 
 
@@ -175,9 +181,9 @@ def _load(read: _Read, question: Question) -> Load:
     else:
         load = Load(Split(tensor=1), model.context_tokens, 1, None, machine.utilization)
     if question.context_tokens is not None:
-        load = replace(load, context_tokens=question.context_tokens, asked=True)
+        load = replace(load, context_tokens=question.context_tokens)
     if question.concurrency is not None:
-        load = replace(load, sequences=question.concurrency, asked=True)
+        load = replace(load, sequences=question.concurrency)
     return load
 
 
@@ -187,19 +193,36 @@ def _on(load: Load, nodes: int) -> Load:
     return replace(load, split=replace(load.split, tensor=nodes // pipeline, pipeline=pipeline))
 
 
-def _sensible(budgets: tuple[Budget, ...]) -> int | None:
-    """The size that leaves room for what is not weights: the careful budget's."""
-    return budgets[1].legal or budgets[1].smallest if budgets else None
+def _legal(read: _Read, load: Load, most: int) -> tuple[int, ...]:
+    """Node counts that can be: a profile's own, or for a bare model those that divide its heads (and experts)."""
+    profile, _, model, _ = read
+    if profile is not None:
+        return resolving.legal_counts(profile, model)
+    return legal_counts(model.architecture, expert_parallel=load.split.expert_parallel, most=most)
 
 
-def _illegal(model: Model, load: Load, machine: Machine, total: int) -> Fit:
-    """The sum of a node count that the model's heads or experts cannot be divided by; it cannot run whatever fits."""
-    answer = fitting.fit(model, load, machine, total)
-    legal = legal_counts(model.architecture, expert_parallel=load.split.expert_parallel, most=MOST_NODES)
-    near = " and ".join(map(str, nearest(legal, answer.nodes)))
+def _sensible(budgets: tuple[Budget, ...], answers: Mapping[int, Fit]) -> int | None:
+    """The smallest count from the careful budget on that can work out; that budget's own when none can."""
+    if not budgets:
+        return None
+    least = budgets[1].smallest
+    for count, answer in answers.items():
+        if count >= least and answer.verdict != "does not fit":
+            return count
+    return budgets[1].legal or least
+
+
+def _illegal(answer: Fit, read: _Read, legal: tuple[int, ...]) -> Fit:
+    """The sum of a node count that cannot be: it cannot run whatever fits."""
+    profile, _, model, _ = read
+    near = " and ".join(map(str, nearest(legal, answer.nodes))) or "none"
     heads, experts = model.architecture.heads, model.architecture.experts
-    what = f"{heads} heads" + (f" and {experts} experts" if load.split.expert_parallel and experts else "")
-    reason = f"{answer.nodes} nodes do not divide {what}; the nearest legal counts are {near}"
+    if profile is not None and not profile.nodes.min <= answer.nodes <= profile.nodes.max:
+        what = f"profile {profile.name} is not for {answer.nodes} nodes"
+    else:
+        parts = f"{heads} heads" + (f" and {experts} experts" if answer.load.split.expert_parallel else "")
+        what = f"{parts} cannot be divided over {answer.nodes} nodes"
+    reason = f"{what}; the nearest that can be: {near}"
     return replace(answer, verdict="does not fit", reasons=(reason, *answer.reasons), impossible=True)
 
 

@@ -130,17 +130,17 @@ def test_what_fits_no_memory_is_impossible_and_says_the_next_count() -> None:
 
 def test_weights_alone_never_make_an_assumption_into_a_refusal() -> None:
     """Weights and cache fit; only the runtime, which was measured with another model, does not."""
-    found = answer(card(size_gb=240), load(2, asked=True))
+    found = answer(card(size_gb=240), load(2))
     assert (found.verdict, found.impossible) == ("does not fit", False)
 
 
 def test_a_context_that_was_asked_for_and_does_not_fit_names_the_longest_that_does() -> None:
-    found = answer(of=load(2, context_tokens=100_000, sequences=100, asked=True))
+    found = answer(of=load(2, context_tokens=100_000, sequences=100))
     assert found.verdict == "does not fit"
     tokens = int(found.changes[0].removeprefix("--context "))
     assert tokens % 1024 == 0
-    assert answer(of=load(2, context_tokens=tokens, sequences=100, asked=True)).verdict != "does not fit"
-    assert answer(of=load(2, context_tokens=tokens + 1024, sequences=100, asked=True)).verdict != "fits"
+    assert answer(of=load(2, context_tokens=tokens, sequences=100)).verdict != "does not fit"
+    assert answer(of=load(2, context_tokens=tokens + 1024, sequences=100)).verdict != "fits"
 
 
 def test_between_what_is_given_and_what_is_free_while_loading_it_is_at_the_edge() -> None:
@@ -150,7 +150,7 @@ def test_between_what_is_given_and_what_is_free_while_loading_it_is_at_the_edge(
 
 
 def test_divided_rows_or_smaller_ones_are_offered() -> None:
-    full = answer(card(kv={"rows": [LATENT]}), load(2, dtype="bf16", sequences=12, asked=True))
+    full = answer(card(kv={"rows": [LATENT]}), load(2, dtype="bf16", sequences=12))
     assert full.verdict == "at the edge"
     assert any(change == "cache dtype fp8" for change in full.changes)
     assert any(change == "decode_context_parallel 2" for change in full.changes)
@@ -183,7 +183,7 @@ def test_an_illegal_count_names_its_neighbours() -> None:
     found = asked(SHIPPED, Question("deepseek-v4-flash-0731", nodes=3))
     assert found.fit is not None
     assert (found.fit.verdict, found.code) == ("does not fit", 3)
-    assert found.fit.reasons[0] == "3 nodes do not divide 64 heads; the nearest legal counts are 2 and 4"
+    assert found.fit.reasons[0] == "64 heads cannot be divided over 3 nodes; the nearest that can be: 2 and 4"
 
 
 @pytest.mark.parametrize(("name", "says"), [("no-such", "found no-such"), ("tiny", "needs no sum")])
@@ -216,3 +216,39 @@ def test_the_card_in_the_documentation_is_all_that_a_model_needs(tmp_path: Path)
     found = asked(Catalog((tmp_path,), shipped=SHIPPED.shipped), Question("my-model"))
     assert found.fit is not None
     assert (found.fit.verdict, found.fit.terms[2].basis) == ("fits", "rule")
+
+
+@pytest.mark.parametrize("nodes", [32, 64])
+def test_more_nodes_than_people_own_are_judged_by_the_same_rule(nodes: int) -> None:
+    found = asked(SHIPPED, Question("deepseek-v4-flash-0731", nodes=nodes))
+    assert found.fit is not None
+    assert found.fit.verdict == "fits"
+
+
+def test_a_profile_is_for_the_counts_that_it_names() -> None:
+    found = asked(SHIPPED, Question("minimax-m3-nvfp4", nodes=8))
+    assert found.fit is not None
+    assert found.fit.verdict == "does not fit"
+    assert found.fit.reasons[0] == "profile minimax-m3-nvfp4 is not for 8 nodes; the nearest that can be: 4"
+    assert found.others == () or {each.nodes for each in found.others} == {4}
+
+
+def test_naming_the_default_changes_nothing() -> None:
+    for name in ("deepseek-v4-flash-0731", "glm-5.3-flash"):
+        plain = asked(SHIPPED, Question(name)).fit
+        assert plain is not None
+        named = asked(SHIPPED, Question(name, plain.nodes, plain.load.context_tokens, 1)).fit
+        assert named == plain
+
+
+def test_a_context_beyond_the_models_window_is_refused() -> None:
+    with pytest.raises(UsageError, match="--context: should be at most 1048576"):
+        asked(SHIPPED, Question("deepseek-v4-flash", context_tokens=9_000_000))
+
+
+def test_what_the_head_rank_may_need_is_counted_as_close() -> None:
+    size = (0.80 * GB10.memory_total_bytes - GB10.runtime_bytes - 100_000 * 6560 - 3 * GB) * 2 / GB
+    found = answer(card(size_gb=size), load(2))
+    assert found.verdict == "at the edge"
+    assert "head rank" in found.reasons[0]
+    assert answer(card(size_gb=size / 2), load(1)).verdict == "fits"
