@@ -77,8 +77,8 @@ def _quoted(line: Witness) -> list[str]:
 
 def _at(line: Witness) -> str:
     """Where a line stands: on which node and rank, where that is known, and in which log."""
-    whose = " ".join((f"rank {line.rank}" if line.rank else "", f"on {line.node}" if line.node else "")).strip()
-    return f"{whose + ', ' if whose else ''}{line.log} line {line.line}"
+    parts = (f"rank {line.rank}" if line.rank else "", line.node, f"{line.log} line {line.line}")
+    return ", ".join(part for part in parts if part)
 
 
 def _value(found: Diagnosis) -> dict[str, Any]:

@@ -54,6 +54,11 @@ def support_bundle(catalog: Catalog, name: str, out: Path) -> Bundle:
         with sitting(world.seats(cluster)) as seats:
             members |= _of_cluster(cluster, seats, name, silent)
     members |= {f"kept/{path}": text for path, text in kept_logs(name)}
+    known_of = any(path.startswith("kept/") or path.endswith(("plan.json", "unrecorded.txt")) for path in members)
+    if not known_of and not silent:
+        raise UsageError(
+            f"NAME: should be a deployment that something is known of, found {name}", remedy="sparkctl status"
+        )
     known = _known_secrets(name)
     clean = {path: redact(text, known) for path, text in sorted(members.items())}
     _write(out, clean)

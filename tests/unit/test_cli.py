@@ -483,3 +483,9 @@ def test_a_state_folder_that_cannot_be_written_is_told_in_words(cli: Cli, tmp_pa
     done = cli("up", "tiny")
     assert done.returncode in {1, 5}
     assert "sparkctl: " in done.stderr
+
+
+def test_a_support_bundle_of_a_name_that_nobody_knows_is_refused(cli: Cli, tmp_path: Path) -> None:
+    done = cli("support-bundle", "nope", "--out", "b.tar.gz")
+    assert (done.returncode, "found nope" in done.stderr) == (2, True)
+    assert not (tmp_path / "b.tar.gz").exists()
