@@ -6,7 +6,6 @@ directory, then ``~/.config/sparkctl``, then what travels with the package. All 
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import stat
@@ -156,7 +155,9 @@ class Catalog:
 
     def _missing(self, what: str, name: str) -> str:
         names = self._nearest(what, name)
-        near = difflib.get_close_matches(name, names, n=1)
+        from difflib import get_close_matches  # for what went wrong only
+
+        near = get_close_matches(name, names, n=1)
         there = _there_is(names)
         if not near:
             return f"there is no such {what}{there}"
@@ -165,7 +166,9 @@ class Catalog:
     def _nearest(self, what: str, name: str) -> list[str]:
         """All names, the nearest first."""
         names = self.names(what)
-        near = difflib.get_close_matches(name[:64], names, n=5, cutoff=0.4)
+        from difflib import get_close_matches  # for what went wrong only
+
+        near = get_close_matches(name[:64], names, n=5, cutoff=0.4)
         return [*near, *(other for other in names if other not in near)]
 
 

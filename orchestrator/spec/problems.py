@@ -16,7 +16,9 @@ LONGEST_SHOWN = 60
 
 def shorten(text: str, longest: int = LONGEST_SHOWN) -> str:
     """``text`` on one line without control characters, at most ``longest`` characters."""
-    line = "".join(char if char.isprintable() else _escaped(char) for char in text[: longest + 1])
+    line = text[: longest + 1]
+    if not line.isprintable():
+        line = "".join(char if char.isprintable() else _escaped(char) for char in line)
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 

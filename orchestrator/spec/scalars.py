@@ -19,17 +19,21 @@ _ZERO_LED = re.compile(r"[-+]?0[0-9_]+|0o[0-7]+|[-+]?0b[01_]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(_[0-9]+)*(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _LARGEST = 2**63 - 1
+_NUMERIC = "+-.0123456789"
+_LONGEST_WORD = len("false")
 
 
 def read_plain(text: str) -> tuple[str | int | float | bool | None, str]:
     """The value of an unquoted word and, for a trap, the words that say what it should be (empty otherwise)."""
+    if len(text) > _LONGEST_WORD and text[0] not in _NUMERIC:  # most of what people write
+        return text, ""
     if _NULL.fullmatch(text):
         return None, ""
     if _TRUE.fullmatch(text) or _FALSE.fullmatch(text):
         return bool(_TRUE.fullmatch(text)), ""
     if _YES_NO.fullmatch(text):
         return True, "should be true or false, or in quotes when text is meant"
-    if len(text) > 400 or text[0] not in "+-.0123456789":
+    if len(text) > 400 or text[0] not in _NUMERIC:
         return text, ""
     return _number(text)
 

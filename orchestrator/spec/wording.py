@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import typing
 from collections.abc import Iterable, Mapping
@@ -198,7 +197,9 @@ def _unknown_key(path: Path, kind: type[BaseModel]) -> str:
     key = str(path[-1])[:64]
     model = _model_at(kind, path[:-1])
     known = list(model.model_fields)
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    from difflib import get_close_matches  # for what went wrong only
+
+    near = get_close_matches(key, known, n=1, cutoff=0.6)
     if not near:
         near = [f"{name}/{key}" for name in known if key in _model_at(model, (name,)).model_fields and name != key]
     if near:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -29,28 +28,33 @@ from orchestrator.verbs.errors import UsageError
 if TYPE_CHECKING:
     from orchestrator.run.sshsettings import Files
 
-EMBEDDED = Cluster(
+# Constants that a test validates: made without pydantic's validators, which every command would have to build first.
+EMBEDDED = Cluster.model_construct(
     name="embedded",
     topology="loopback",
     nodes=(
-        Node(name="node-a", rails=(Rail(netdev="lo", address="127.0.0.2"),), accelerator="none"),
-        Node(name="node-b", rails=(Rail(netdev="lo", address="127.0.0.3"),), accelerator="none"),
+        Node.model_construct(
+            name="node-a", rails=(Rail.model_construct(netdev="lo", address="127.0.0.2"),), accelerator="none"
+        ),
+        Node.model_construct(
+            name="node-b", rails=(Rail.model_construct(netdev="lo", address="127.0.0.3"),), accelerator="none"
+        ),
     ),
-    gateway=GatewayAt(address="127.0.0.1"),
-    bits=Bits(models="~/.cache/sparkctl/models", models_from="~/.cache/sparkctl/models"),
+    gateway=GatewayAt.model_construct(address="127.0.0.1"),
+    bits=Bits.model_construct(models="~/.cache/sparkctl/models", models_from="~/.cache/sparkctl/models"),
 )
 
 # What a profile for Sparks is planned for where there is no cluster file: nodes named as NVIDIA's guide names them.
-EXAMPLE = Cluster(
+EXAMPLE = Cluster.model_construct(
     name="example",
     topology="switch",
     nodes=tuple(
-        Node(
+        Node.model_construct(
             name=f"spark-{number}",
-            ssh=Ssh(host=f"spark-{number}", user="spark"),
+            ssh=Ssh.model_construct(host=f"spark-{number}", user="spark"),
             rails=(
-                Rail(netdev="enp1s0f0np0", rdma="rocep1s0f0", address=f"192.168.100.{10 + number}"),
-                Rail(netdev="enP2p1s0f0np0", rdma="roceP2p1s0f0", address=f"192.168.101.{10 + number}"),
+                Rail.model_construct(netdev="enp1s0f0np0", rdma="rocep1s0f0", address=f"192.168.100.{10 + number}"),
+                Rail.model_construct(netdev="enP2p1s0f0np0", rdma="roceP2p1s0f0", address=f"192.168.101.{10 + number}"),
             ),
         )
         for number in range(1, 17)
@@ -165,7 +169,7 @@ def ssh_files(cluster: Cluster) -> Files:
 
 def own_addresses() -> frozenset[str]:
     """This machine's IPv4 addresses and names, so that a node can be recognised as the one we stand on."""
-    name = socket.gethostname()
+    name = os.uname().nodename
     found = {name}
     try:
         import subprocess
@@ -237,7 +241,7 @@ def local_facts(node: Node) -> NodeFacts:
         node=node.name,
         user=os.environ.get("USER", ""),
         uid=os.getuid(),
-        hostname=socket.gethostname(),
+        hostname=os.uname().nodename,
         arch=os.uname().machine,
         now=0.0,
         home=str(Path.home()),

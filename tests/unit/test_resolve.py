@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.plan.resolve import PlanError
 from orchestrator.spec.cluster import Cluster, Node, Rail
-from orchestrator.verbs.world import EXAMPLE
+from orchestrator.verbs.world import EMBEDDED, EXAMPLE
 from tests.unit.builders import profile, resolved
 
 
@@ -178,3 +178,8 @@ def test_a_count_of_tokens_and_the_path_of_a_secret_are_no_secrets() -> None:
 def test_problems_of_the_environment_are_told_with_the_others() -> None:
     found = problems({"nodes": 9}, env={"RAY_AUTH_MODE": "disabled", "HF_TOKEN": "x"}, engine_args={"port": 1})
     assert len(found) == 4
+
+
+@pytest.mark.parametrize("cluster", [EMBEDDED, EXAMPLE], ids=lambda cluster: cluster.name)
+def test_the_clusters_that_need_no_file_are_what_a_file_could_say(cluster: Cluster) -> None:
+    assert Cluster.model_validate(cluster.model_dump()) == cluster
