@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from orchestrator.run.job import STOPPED
-from orchestrator.run.sshsettings import Files
+from orchestrator.run.sshsettings import Files, by_hand
 from orchestrator.run.transport import Cancelled, NodeError, Transport, Unreachable
 from orchestrator.spec.cluster import Ssh
 
@@ -174,14 +174,8 @@ def _allocated(way: Way, child: Child, stop: Callable[[], bool]) -> int:
                 "set AllowTcpForwarding to yes or remote in /etc/ssh/sshd_config on the node, then reload sshd",
             )
         if data == b"":
-            raise Unreachable(way.node, f"ssh ended before the tunnel stood: {_last_line(said)}", _by_hand(way))
-    raise Unreachable(way.node, f"no tunnel within {TUNNEL_DEADLINE_S:g} s: {_last_line(said)}", _by_hand(way))
-
-
-def _by_hand(way: Way) -> str:
-    port = f"-p {way.ssh.port} " if way.ssh.port != 22 else ""
-    user = f"{way.ssh.user}@" if way.ssh.user else ""
-    return f"ssh -v {port}{user}{way.ssh.host} true"
+            raise Unreachable(way.node, f"ssh ended before the tunnel stood: {_last_line(said)}", by_hand(way.ssh))
+    raise Unreachable(way.node, f"no tunnel within {TUNNEL_DEADLINE_S:g} s: {_last_line(said)}", by_hand(way.ssh))
 
 
 def _last_line(said: str) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 from orchestrator.run.job import Job, cancelled
 from orchestrator.run.knownhosts import Known, fingerprint, judge, kinds, parse
 from orchestrator.run.sshkeys import Keys
-from orchestrator.run.sshsettings import Files, Settings, hops, resolve
+from orchestrator.run.sshsettings import Files, Settings, by_hand, hops, resolve
 from orchestrator.run.transport import HostKeyChanged, HostKeyUnknown, NodeError, Unreachable
 from orchestrator.spec.cluster import Ssh
 
@@ -214,8 +214,7 @@ class Dial:
         return Unreachable(self._node, f"no answer within {CONNECT_DEADLINE_S:g} s while {self.stage}", self._look())
 
     def _look(self) -> str:
-        host, port = self._ssh.host, self._ssh.port
-        return f"ssh -v {f'-p {port} ' if port != 22 else ''}{host} true"
+        return by_hand(self._ssh)
 
     def _in_words(self, problem: BaseException) -> BaseException:
         if isinstance(problem, NodeError):

@@ -51,6 +51,13 @@ class Files:
     config: Path | None = None
 
 
+def by_hand(ssh: Ssh) -> str:
+    """The command that shows the operator why this login fails, with the user and port that sparkctl tried."""
+    port = f"-p {ssh.port} " if ssh.port != 22 else ""
+    user = f"{ssh.user}@" if ssh.user else ""
+    return f"ssh -v {port}{user}{ssh.host} true"
+
+
 def resolve(node: str, ssh: Ssh, files: Files) -> Settings:
     """Ask OpenSSH. Raises ``Unreachable`` when the operator's SSH configuration cannot be read."""
     words = ["ssh", "-G"]

@@ -199,10 +199,11 @@ def test_a_broken_ssh_config_is_told_in_openssh_s_words(tmp_path: Path) -> None:
 
 
 def test_a_closed_port(sshd: Sshd) -> None:
-    problem = failing(SshTransport("spark-1", sshd.ssh(port=free_port()), sshd.known_hosts(), NO_CONFIG))
+    ssh = Ssh(host="127.0.0.1", port=free_port(), user="me")
+    problem = failing(SshTransport("spark-1", ssh, sshd.known_hosts(), NO_CONFIG))
     assert isinstance(problem, Unreachable)
     assert "connection refused" in problem.what
-    assert problem.remedy.startswith("ssh -v -p ")
+    assert problem.remedy == f"ssh -v -p {ssh.port} me@127.0.0.1 true"
 
 
 def test_an_unknown_name() -> None:
