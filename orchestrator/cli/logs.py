@@ -40,7 +40,7 @@ def command(ctx: click.Context, /, name: str | None, as_json: bool, **asked: Any
             click.echo(_json(line) if as_json else _text(line))
 
     try:
-        logs(catalog(ctx), Which(chosen, **asked), show, threading.Event())
+        logs(catalog(ctx), Which(chosen, **asked), show)
     except KeyboardInterrupt:
         click.echo("detached; the service goes on", err=True)
         ctx.exit(130)

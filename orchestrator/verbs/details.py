@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,6 +12,7 @@ from orchestrator.facts.detail import NodeDetail
 from orchestrator.facts.detail_answer import parse
 from orchestrator.facts.node import UnreadableFactsError, sections
 from orchestrator.facts.reach import Ping
+from orchestrator.run.at_once import at_once
 from orchestrator.run.transport import NodeError, Transport
 
 # Four tools may hang for ten seconds each before the node answers without them.
@@ -41,7 +41,7 @@ def gather(transports: Mapping[str, Transport], question: Mapping[str, tuple[str
         except UnreadableFactsError as error:
             raise NodeError(name, str(error), "look at what the shell of that user prints when it starts") from None
 
-    details, silent = at_once(ask, transports)
+    details, silent = each(ask, transports, transports)
     return Details(details, silent)
 
 
@@ -60,10 +60,12 @@ def ping(transports: Mapping[str, Transport], pings: Mapping[str, tuple[Ping, ..
         said = transports[name].run(reach.question(pings[name]), deadline_s=DEADLINE_S).stdout
         return reach.answers(sections(said).get("pings", []))
 
-    return Echoes(*at_once(send, pings))
+    return Echoes(*each(send, pings, transports))
 
 
-def at_once(job: Callable[[str], T], names: Mapping[str, object]) -> tuple[dict[str, T], dict[str, NodeError]]:
+def each(
+    job: Callable[[str], T], names: Mapping[str, object], seats: Mapping[str, Transport] | None = None
+) -> tuple[dict[str, T], dict[str, NodeError]]:
     """Run ``job`` for every name in parallel: what came out, and the ``NodeError`` of each that failed."""
 
     def one(name: str) -> T | NodeError:
@@ -72,10 +74,6 @@ def at_once(job: Callable[[str], T], names: Mapping[str, object]) -> tuple[dict[
         except NodeError as error:
             return error
 
-    pool = ThreadPoolExecutor(max_workers=max(1, min(64, len(names))))
-    try:
-        every = dict(zip(names, pool.map(one, names), strict=True))
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # after a Ctrl-C nobody waits for a node that is slow
-    done = {name: each for name, each in every.items() if not isinstance(each, NodeError)}
-    return done, {name: each for name, each in every.items() if isinstance(each, NodeError)}
+    every = at_once(one, names, seats)
+    done = {name: answer for name, answer in every.items() if not isinstance(answer, NodeError)}
+    return done, {name: answer for name, answer in every.items() if isinstance(answer, NodeError)}

@@ -26,7 +26,7 @@ from orchestrator.run.transport import NodeError, Transport
 from orchestrator.spec.cluster import Node, Rail
 from orchestrator.spec.problems import SpecError
 from orchestrator.verbs import checks, fabric, names, world
-from orchestrator.verbs.details import Details, at_once, gather
+from orchestrator.verbs.details import Details, each, gather
 from orchestrator.verbs.errors import UsageError
 from orchestrator.verbs.plan import built
 from orchestrator.verbs.running import running
@@ -112,8 +112,8 @@ def details(seats: Mapping[str, Transport], seen: Sight, answers: Answers) -> De
     there = {node.name: node for node in seen.nodes if node.name in answers.facts}
     asked = {name: _question(seen, node) for name, node in there.items()}
     told = gather({name: seats[name] for name in there}, asked)
-    files, _ = at_once(lambda name: _model_files(seats[name], seen, name), told.details)
-    images, _ = at_once(lambda name: _looked_into(seats[name], seen, told.details[name]), told.details)
+    files, _ = each(lambda name: _model_files(seats[name], seen, name), told.details, seats)
+    images, _ = each(lambda name: _looked_into(seats[name], seen, told.details[name]), told.details, seats)
     whole = {
         name: replace(
             detail,

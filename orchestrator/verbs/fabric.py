@@ -6,7 +6,6 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from orchestrator.facts.node import NodeFacts
 from orchestrator.plan import fabric
 from orchestrator.plan.launch import LaunchPlan
 from orchestrator.plan.resolved import Resolved
+from orchestrator.run.at_once import at_once
 from orchestrator.run.catalog import Catalog
 from orchestrator.run.transport import NodeError, Transport
 from orchestrator.verbs import world
@@ -115,17 +115,18 @@ def _run(plan: LaunchPlan, seats: Mapping[str, Transport], what: tuple[int, int,
     """Every rank at once, because each waits for the others; node -> what it printed on both streams."""
     size_bytes, rounds, port = what
 
-    def one(number: int) -> tuple[str, str]:
-        rank = plan.ranks[number]
+    ranks = {rank.node: rank for rank in plan.ranks}
+
+    def one(node: str) -> str:
+        rank = ranks[node]
         argv = fabric.command(plan, rank, size_bytes, rounds, port)
         try:
-            result = seats[rank.node].run(argv, deadline_s=fabric.DEADLINE_S + 30.0, stdin=fabric.PROGRAM.encode())
+            result = seats[node].run(argv, deadline_s=fabric.DEADLINE_S + 30.0, stdin=fabric.PROGRAM.encode())
         except NodeError as error:
-            return rank.node, str(error)
-        return rank.node, result.stdout + result.stderr
+            return str(error)
+        return result.stdout + result.stderr
 
-    with ThreadPoolExecutor(max_workers=len(plan.ranks)) as pool:
-        return dict(pool.map(one, range(len(plan.ranks))))
+    return at_once(one, ranks, seats)
 
 
 def _last(text: str) -> str:

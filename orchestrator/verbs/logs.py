@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from threading import Event as Flag
 
 from orchestrator.doctor.redact import redact
 from orchestrator.plan import runtime
 from orchestrator.plan.launch import Unit
+from orchestrator.run.at_once import at_once
 from orchestrator.run.catalog import Catalog
 from orchestrator.run.transport import Cancelled, NodeError, Transport
 from orchestrator.verbs import names, world
@@ -53,7 +52,7 @@ def noise(line: Line) -> bool:
     return bool((_SAID_TWICE if line.rank == "gateway" else _ASKED).search(line.text))
 
 
-def logs(catalog: Catalog, which: Which, show: Callable[[Line], None], stop: Flag) -> None:
+def logs(catalog: Catalog, which: Which, show: Callable[[Line], None]) -> None:
     """Hand every line to ``show`` as it comes, from all ranks at once, without secrets.
 
     Raises ``UsageError`` for an unknown name, and ``VerbError`` for one that only a silent node may know.
@@ -76,38 +75,28 @@ def logs(catalog: Catalog, which: Which, show: Callable[[Line], None], stop: Fla
             if not units:
                 ranks = ", ".join(unit.rank for unit in now.plan.units)
                 raise UsageError(f"--rank: should be one of {ranks}, found {which.rank}")
-            _read_all(units, seats, which, (show, stop))
+            _read_all(units, seats, which, show)
             return
     if silent:
         raise VerbError(*unknown(silent, which.name), remedy="sparkctl status")
     raise names.no_such(which.name, there, catalog.names("profile"))
 
 
-def _read_all(
-    units: list[Unit], seats: dict[str, Transport], which: Which, out: tuple[Callable[[Line], None], Flag]
-) -> None:
-    show, stop = out
-
+def _read_all(units: list[Unit], seats: dict[str, Transport], which: Which, show: Callable[[Line], None]) -> None:
     def pass_on(line: Line) -> None:
         if which.all or not noise(line):
             show(line)
 
-    def read(unit: Unit) -> None:
+    by_name = {f"{unit.node} {unit.rank}": unit for unit in units}
+
+    def read(name: str) -> None:
+        unit = by_name[name]
         argv = runtime.logs(unit, follow=which.follow, lines=which.lines)
         try:
-            seats[unit.node].follow(argv, lambda text: pass_on(Line(unit.node, unit.rank, redact(text))), stop.is_set)
+            seats[unit.node].follow(argv, lambda text: pass_on(Line(unit.node, unit.rank, redact(text))), lambda: False)
         except Cancelled:
             return
         except NodeError as error:
             show(Line(unit.node, unit.rank, f"(no more output: {error.what})"))
 
-    with ThreadPoolExecutor(max_workers=len(units)) as pool:
-        jobs = [pool.submit(read, unit) for unit in units]
-        try:
-            while not all(job.done() for job in jobs):
-                stop.wait(0.2)
-        except KeyboardInterrupt:
-            stop.set()
-            for transport in seats.values():
-                transport.cancel()
-            raise
+    at_once(read, by_name, seats)

@@ -10,7 +10,6 @@ import sys
 import tarfile
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from orchestrator.doctor.redact import redact
 from orchestrator.facts.node import question
 from orchestrator.plan import runtime
 from orchestrator.plan.launch import LaunchPlan
+from orchestrator.run.at_once import at_once
 from orchestrator.run.catalog import Catalog
 from orchestrator.run.transport import NodeError, Transport
 from orchestrator.spec.cluster import Cluster
@@ -90,12 +90,8 @@ def _of_cluster(
 def _facts(where: str, seats: Mapping[str, Transport], name: str) -> Iterator[tuple[str, str]]:
     """Every node's whole answer as it was: the parser may be what is wrong."""
 
-    def ask(item: tuple[str, Transport]) -> tuple[str, str]:
-        node, transport = item
-        return f"{where}/{node}/facts.txt", _said(transport, question(name))
-
-    with ThreadPoolExecutor(max_workers=max(1, min(64, len(seats)))) as pool:
-        yield from pool.map(ask, seats.items())
+    said = at_once(lambda node: _said(seats[node], question(name)), seats, seats)
+    yield from ((f"{where}/{node}/facts.txt", text) for node, text in said.items())
 
 
 def _logs(where: str, plan: LaunchPlan, seats: Mapping[str, Transport]) -> Iterator[tuple[str, str]]:

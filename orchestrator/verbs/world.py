@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from orchestrator.facts.node import NodeFacts, UnreadableFactsError, parse, question
 from orchestrator.plan.resolve import PlanError, Wish, resolve
 from orchestrator.plan.resolved import Resolved
+from orchestrator.run.at_once import at_once
 from orchestrator.run.catalog import Catalog
 from orchestrator.run.transport import NodeError, Transport
 from orchestrator.spec.cluster import Bits, Cluster, GatewayAt, Node, Rail, Ssh
@@ -199,20 +200,17 @@ class Answers:
 def gather(transports: Mapping[str, Transport], deployment: str) -> Answers:
     """Ask every node at once; one round trip each."""
 
-    def ask(item: tuple[str, Transport]) -> tuple[str, NodeFacts | NodeError]:
-        name, transport = item
+    def ask(name: str) -> NodeFacts | NodeError:
+        transport = transports[name]
         try:
             result = transport.run(question(deployment), deadline_s=GATHER_DEADLINE_S)
-            return name, _with_python(parse(name, result.stdout), transport)
+            return _with_python(parse(name, result.stdout), transport)
         except UnreadableFactsError as error:
-            return name, NodeError(name, str(error), "look at what the shell of that user prints when it starts")
+            return NodeError(name, str(error), "look at what the shell of that user prints when it starts")
         except NodeError as error:
-            return name, error
+            return error
 
-    from concurrent.futures import ThreadPoolExecutor  # brings logging, which a plan without nodes need not wait for
-
-    with ThreadPoolExecutor(max_workers=max(1, min(64, len(transports)))) as pool:
-        answers = dict(pool.map(ask, transports.items()))
+    answers = at_once(ask, transports, transports)
     return Answers(
         {name: answer for name, answer in answers.items() if isinstance(answer, NodeFacts)},
         {name: answer for name, answer in answers.items() if isinstance(answer, NodeError)},
