@@ -20,7 +20,7 @@ from orchestrator.agent.gates import Sight, all_gates, judge
 from orchestrator.agent.memory import Gang, recall, remember
 from orchestrator.agent.peers import Peers
 from orchestrator.agent.probe import Probe
-from orchestrator.agent.prober import Prober
+from orchestrator.agent.prober import COUNTERS_TIMEOUT_S, Engine, Prober
 from orchestrator.agent.server import Board, Notice, serve, token
 from orchestrator.agent.supervisor import Supervisor
 from orchestrator.agent.transport import Ear
@@ -31,6 +31,8 @@ TICK_S = 0.2
 WRITE_EVERY_S = 2.0
 BIND_EVERY_S = 1.0
 LISTEN_EVERY_S = 2.0
+HEARD_S = 1.0
+"""After so long the gateway, which asks twice a second, has heard that nothing new may come."""
 DISTRIBUTIONS = ("vllm", "ray", "torch", "flashinfer-python", "nvidia-nccl-cu13", "transformers")
 
 
@@ -86,7 +88,7 @@ class Agent:
         self.directory = Path(plan.state_dir)
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.versions = loaded_versions(plan.pins)
-        self.stop = threading.Event()
+        self.stop, self.hurry = threading.Event(), threading.Event()
         token(plan)
         self.board = Board()
         self.supervisor = Supervisor(plan, say)
@@ -95,11 +97,15 @@ class Agent:
         self.ear, self.listened_at = Ear(plan.rdma), 0.0
         self.status: RankStatus | None = None
         self.written_at = 0.0
+        self.finishing = ""
 
     def run(self) -> int:
-        """Live until SIGTERM or SIGINT; then end everything and return 0."""
+        """Live until SIGTERM or SIGINT; then let running answers finish, end everything and return 0.
+
+        A second signal cuts the answers off.
+        """
         for signum in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(signum, lambda *_: self.stop.set())
+            signal.signal(signum, lambda *_: (self.hurry if self.stop.is_set() else self.stop).set())
         self._listen()
         peers = Peers(self.plan)
         prober = Prober(self.plan.service) if self.plan.rank == 0 else None
@@ -107,6 +113,8 @@ class Agent:
         self.supervisor.kill(time.monotonic())
         while not self.stop.wait(TICK_S):
             self._tick(peers, prober)
+        if prober:
+            self._let_finish(peers, prober)
         self._leave()
         return 0
 
@@ -136,7 +144,26 @@ class Agent:
         self._act(command, now)
         if prober:
             prober.watch(gang.attempt if gang.state == "running" else 0)
-        self._publish(gang, gates, verdict.ready and gang.state == "running")
+        self._publish(gang, gates, verdict.ready and gang.state == "running" and not self.stop.is_set())
+
+    def _let_finish(self, peers: Peers, prober: Prober) -> None:
+        """Wait for the answers that run; the gateway lets nothing new in, for the board says so since the signal.
+
+        The gang lives on meanwhile: a rank that dies ends the wait, for the answers have died with it.
+        """
+        if not self.plan.policy.drain_s or not self.gang.was_ready:
+            return
+        engine = Engine(self.plan.service, COUNTERS_TIMEOUT_S)
+        began = time.monotonic()
+        until = began + self.plan.policy.drain_s
+        while self.gang.state == "running" and time.monotonic() < until and not self.hurry.wait(TICK_S):
+            self._tick(peers, prober)
+            if time.monotonic() - began < HEARD_S:
+                continue
+            unfinished = engine.counters(COUNTERS_TIMEOUT_S).unfinished
+            if not unfinished:
+                return
+            self.finishing = f"asked to stop: letting {unfinished:.0f} running answers finish"
 
     def _act(self, command: Command, now: float) -> None:
         if isinstance(command, Start):
@@ -208,7 +235,7 @@ class Agent:
             # Which gates and what they saw stands beside this in the same status, so it is not said here as well.
             opened = sum(1 for gate in gates if gate.open)
             shut = f"{opened} of {len(gates)} gates open" if opened < len(gates) else ""
-            return self.supervisor.doing or shut or "serving"
+            return self.finishing or self.supervisor.doing or shut or "serving"
         if gang.state == "stopping":
             return "; ".join(text for text in (gang.reason, self.supervisor.doing) if text)
         return outlook(self.plan, gang, time.monotonic(), time.time())

@@ -18,10 +18,14 @@ UNPROVEN_RETRY_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """``generated`` counts generated tokens; ``work`` moves with any step of the engine, prefill included."""
+    """``generated`` counts generated tokens; ``work`` moves with any step of the engine, prefill included.
+
+    ``unfinished`` is how many requests the engine has now, running or waiting.
+    """
 
     generated: float | None = None
     work: float | None = None
+    unfinished: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +23,24 @@ COUNTERS_TIMEOUT_S = 2.0
 """Around a completion that may hang, counters are asked for no longer: three late canaries take three deadlines."""
 _GENERATED = "vllm:generation_tokens_total"
 _WORK = (_GENERATED, "vllm:prompt_tokens_total", "vllm:iteration_tokens_total_count")
+_UNFINISHED = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 
 
 def counters(text: str) -> Counters:
-    """The two counters in an engine's ``/metrics``; None where the engine has none (yet)."""
-    wanted = "\n".join(line for line in text.splitlines() if any(name in line for name in _WORK)) + "\n"
+    """What an engine's ``/metrics`` counts, summed over its engines; None where it does not count that (yet)."""
+    names = (*_WORK, *_UNFINISHED)
+    wanted = "\n".join(line for line in text.splitlines() if any(name in line for name in names)) + "\n"
     sums: dict[str, float] = {}
     for family in text_string_to_metric_families(wanted):
         for sample in family.samples:
-            if sample.name in _WORK:
+            if sample.name in names:
                 sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
-    return Counters(sums.get(_GENERATED), sum(sums.values()) if sums else None)
+    return Counters(sums.get(_GENERATED), _sum(sums, _WORK), _sum(sums, _UNFINISHED))
+
+
+def _sum(sums: Mapping[str, float], names: tuple[str, ...]) -> float | None:
+    there = [sums[name] for name in names if name in sums]
+    return sum(there) if there else None
 
 
 def model_seen(body: Any, service: Service) -> str:

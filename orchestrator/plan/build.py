@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import ceil
 
 from orchestrator.facts.node import NodeFacts
 from orchestrator.plan import gateway_unit, network, serve
 from orchestrator.plan.launch import (
+    STOP_GRACE_S,
     Container,
     ImageBits,
     LaunchPlan,
@@ -154,6 +156,7 @@ def _rank_file(resolved: Resolved, seats: tuple[Seat, ...], index: int, number: 
             breaker_window_s=ready.breaker_window_s,
             unreachable_s=ready.unreachable_s,
             join_deadline_s=ready.join_deadline_s,
+            drain_s=ready.drain_s if index == 0 else 0.0,
         ),
         rdma=network.devices(here.node),
         pins=dict(resolved.stack.versions),
@@ -175,6 +178,7 @@ def _unit(resolved: Resolved, here: Seat, number: tuple[int, str]) -> Unit:
         mounts=(),
         directory=here.directory_host,
         scratch=here.scratch if resolved.profile.runtime == "process" else "",
+        stop_grace_s=STOP_GRACE_S + (ceil(resolved.profile.readiness.drain_s) if here.rank == 0 else 0),
     )
     image = resolved.stack.image
     if resolved.profile.runtime != "docker" or image is None:

@@ -16,6 +16,9 @@ from orchestrator.plan.rankfile import RankFile, plain
 
 Runtime = Literal["docker", "process"]
 
+STOP_GRACE_S = 20
+"""How long a unit may take to end, beside the answers that it lets finish."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mount:
@@ -60,7 +63,7 @@ class Unit:
     directory: str
     scratch: str = ""
     container: Container | None = None
-    stop_grace_s: int = 20
+    stop_grace_s: int = STOP_GRACE_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,14 +115,31 @@ def _files(plan: LaunchPlan, baggage: Baggage) -> tuple[Action, ...]:
     return tuple(found)
 
 
-def _hand_over(old: LaunchPlan, new: LaunchPlan) -> tuple[Phase, Phase]:
-    """The old gateway stays while its ranks end, then the new one takes its port: clients see 503, no closed door."""
-    ranks = tuple(rank.unit for rank in old.ranks)
+def let_finish(old: LaunchPlan) -> str:
+    """The title of the first phase that touches the generation that serves."""
+    return f"Let generation {old.generation} finish what it answers"
+
+
+def _hand_over(old: LaunchPlan, new: LaunchPlan) -> tuple[Phase, ...]:
+    """The old gateway stays while its ranks end, then the new one takes its port: clients see 503, no closed door.
+
+    The head ends first and alone: it lets running answers finish, and needs the other ranks for that.
+    """
+    head, *others = (rank.unit for rank in old.ranks)
     gateways = (old.gateway.unit, new.gateway.unit)
     stop, start = _each(old, gateways[:1], runtime.stop, "stop"), _each(new, gateways[1:], runtime.start, "start")
     undo = (*_each(new, gateways[1:], runtime.remove, "remove"), *_start_again(old, gateways[:1]))
     return (
-        Phase(f"Stop generation {old.generation}", _each(old, ranks, runtime.stop, "stop"), _start_again(old, ranks)),
+        Phase(
+            let_finish(old),
+            _each(old, (head,), runtime.stop, "stop"),
+            _start_again(old, (head,)),
+        ),
+        Phase(
+            f"Stop generation {old.generation}",
+            _each(old, tuple(others), runtime.stop, "stop"),
+            _start_again(old, tuple(others)),
+        ),
         Phase(f"Hand the gateway to generation {new.generation}", (*stop, *start), undo),
     )
 

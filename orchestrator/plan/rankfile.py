@@ -80,7 +80,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How a gang is kept alive."""
+    """How a gang is kept alive, and how it ends: ``drain_s`` is how long running answers may go on after SIGTERM."""
 
     backoff_s: tuple[float, ...] = (2.0, 10.0, 30.0)
     breaker_attempts: int = 3
@@ -88,6 +88,7 @@ class Policy:
     unreachable_s: float = 60.0
     join_deadline_s: float = 600.0
     stop_grace_s: float = 10.0
+    drain_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

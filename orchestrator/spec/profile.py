@@ -85,7 +85,7 @@ class Engine(Spec):
 
 
 class Readiness(Spec):
-    """How long a start may take, and how a canary is judged. Seconds."""
+    """How long a start may take, how a canary is judged, and how long running answers may go on at a stop. Seconds."""
 
     ready_deadline_s: Annotated[float, Field(ge=10, le=86400)] = 3600.0
     join_deadline_s: Annotated[float, Field(ge=5, le=86400)] = 600.0
@@ -95,6 +95,7 @@ class Readiness(Spec):
     breaker_attempts: Positive = 3
     breaker_window_s: Annotated[float, Field(ge=60)] = 21600.0
     unreachable_s: Annotated[float, Field(ge=5, le=600)] = 60.0
+    drain_s: Annotated[float, Field(ge=0, le=3600)] = 120.0
 
 
 class Ports(Spec):

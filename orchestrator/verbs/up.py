@@ -211,7 +211,7 @@ def finish(stage: Stage, plan: LaunchPlan, todo: tuple[Phase, ...], before: Runn
 
 def _comes_back(before: Running, events: list[Event]) -> tuple[str, ...]:
     """Undone is not yet serving: a generation that was stopped was started again and needs its time."""
-    if before.plan is None or not any(event.phase.startswith("Stop generation") for event in events):
+    if before.plan is None or not any(event.phase == phases.let_finish(before.plan) for event in events):
         return ()
     return (f"generation {before.plan.generation} is starting again and serves when its gates open: sparkctl status",)
 

@@ -15,14 +15,15 @@ CONTEXT_TOKENS = 512
 
 class FakeEngine(BaseHTTPRequestHandler):
     generated = 0
+    running = 0
     here = Path()
 
     def do_GET(self) -> None:
         if self.path == "/health":
             self.answer(503 if (self.here / "sick").exists() else 200, "")
         elif self.path == "/metrics":
-            name = "vllm:generation_tokens_total"
-            self.answer(200, f'# TYPE {name} counter\n{name}{{engine="0"}} {FakeEngine.generated}.0\n')
+            counters = {"generation_tokens_total": FakeEngine.generated, "num_requests_running": FakeEngine.running}
+            self.answer(200, "".join(f'vllm:{name}{{engine="0"}} {value}.0\n' for name, value in counters.items()))
         elif self.allowed():
             model = {"id": (self.here / "model").read_text(), "max_model_len": CONTEXT_TOKENS}
             self.answer(200, json.dumps({"object": "list", "data": [model]}))
@@ -31,8 +32,10 @@ class FakeEngine(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers["Content-Length"]))
         if not self.allowed():
             return
+        FakeEngine.running += 1
         while (self.here / "hang").exists():
             time.sleep(0.05)
+        FakeEngine.running -= 1
         FakeEngine.generated += 2
         self.answer(200, json.dumps({"choices": [], "usage": {"completion_tokens": 2}}))
 

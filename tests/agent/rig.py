@@ -135,6 +135,11 @@ class LocalGang:
     def wait_ready(self, attempt: int) -> RankStatus:
         return self.wait(0, lambda found: found.ready and found.attempt == attempt)
 
+    def complete(self) -> httpx.Response:
+        """One completion straight from the engine."""
+        headers = {"Authorization": f"Bearer {(self.directory / 'key').read_text()}"}
+        return httpx.post(f"{self.plans[0].service.base_url}/v1/chat/completions", headers=headers, json={}, timeout=60)
+
     def check(self) -> str:
         """What HAProxy's agent-check would read."""
         with socket.create_connection((self.plans[0].address, self.plans[0].check_port), timeout=5) as link:

@@ -5,10 +5,12 @@ import os
 import signal
 import stat
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.agent.rig import FAST, LocalGang, until
 
@@ -51,6 +53,32 @@ def test_three_ranks_become_ready_answer_who_may_ask_and_stop(gang_of: Make) -> 
     last = json.loads(kept.read_text())
     assert (last["state"], last["ready"], last["processes"]) == ("stopped", False, {})
     until(lambda: not gang.daemons(1) and not gang.daemons(2), "the others end with it")
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_running_answers_finish_after_one_sigterm_and_are_cut_off_by_a_second(gang_of: Make, signals: int) -> None:
+    gang = gang_of(ranks=2)
+    policy, service = replace(FAST, drain_s=60.0), replace(gang.plans[0].service, canary_every_s=60.0)
+    gang.plans = [replace(plan, policy=policy, service=service) for plan in gang.plans]
+    gang.start()
+    gang.wait_ready(1)
+    (gang.directory / "hang").touch()
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(gang.complete)
+        gang.agents[0].send_signal(signal.SIGTERM)
+        gang.wait(0, lambda found: found.doing == "asked to stop: letting 1 running answers finish")
+        assert gang.check() == "drain\n"
+        assert gang.get(0, "/ready").status_code == 503
+        assert gang.daemons(1), "the other rank is needed until the answer is whole"
+        if signals == 2:
+            gang.agents[0].send_signal(signal.SIGTERM)
+            with pytest.raises(httpx.HTTPError):
+                answer.result(30)
+        else:
+            (gang.directory / "hang").unlink()
+            assert answer.result(30).status_code == 200
+    assert gang.agents[0].wait(30) == 0
+    assert not gang.daemons(0)
 
 
 def test_the_gang_lives_and_dies_together(gang_of: Make) -> None:

@@ -242,12 +242,14 @@ vllm:prompt_tokens_by_source_total{engine="0",source="local"} 1000.0
 # TYPE vllm:iteration_tokens_total histogram
 vllm:iteration_tokens_total_bucket{engine="0",le="1.0"} 900.0
 vllm:iteration_tokens_total_count{engine="0",model_name="tiny"} 11.0
-vllm:num_requests_running{engine="0"} 3.0
+vllm:num_requests_running{engine="0"} 2.0
+vllm:num_requests_waiting{engine="0"} 1.0
+vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 1.0
 """
 
 
 def test_the_counters_are_summed_over_engines() -> None:
-    assert counters(METRICS) == Counters(generated=42.0, work=60.0)
+    assert counters(METRICS) == Counters(generated=42.0, work=60.0, unfinished=3.0)
     assert counters("# nothing of ours\nother_total 3\n") == Counters(None, None)
 
 

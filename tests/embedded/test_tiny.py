@@ -8,6 +8,7 @@ import signal
 import socket
 import tarfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -169,9 +170,14 @@ def test_a_second_operator_is_refused_with_the_holders_name_and_ctrl_c_undoes(de
     assert desk.status()["generation"] == served
 
 
-def test_mp_serves_the_same_answer(desk: Desk, single_answer: str) -> None:
-    done = desk.run("up", "tiny", "--nodes", "2", "--executor", "mp")
+def test_mp_serves_the_same_answer_and_what_ray_answered_meanwhile_is_whole(desk: Desk, single_answer: str) -> None:
+    with ThreadPoolExecutor(12) as clients:
+        answers = [clients.submit(desk.chat, tokens=440) for _ in range(12)]
+        done = desk.run("up", "tiny", "--nodes", "2", "--executor", "mp")
     assert done.returncode == 0, done.stderr
+    assert "Let generation" in done.stderr
+    whole = [answer.result() for answer in answers]
+    assert [(one.status_code, one.json()["usage"]["completion_tokens"]) for one in whole] == [(200, 440)] * 12
     assert desk.pids("ray::") == []
     said = desk.chat(tokens=24).json()["choices"][0]["message"]["content"]
     assert said == single_answer

@@ -183,6 +183,7 @@ def test_up_reads_as_sentences_and_keeps_the_old_generation_until_the_new_one_is
         "Bring the images to the nodes",
         "Bring the model to the nodes",
         "Write the agent, the rank files and the keys",
+        "Let generation 3 finish what it answers",
         "Stop generation 3",
         "Hand the gateway to generation 4",
         "Start generation 4",
