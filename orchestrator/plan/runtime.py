@@ -12,6 +12,13 @@ from orchestrator.plan.launch import LaunchPlan, Unit
 
 LABELS = ("deployment", "generation", "rank", "plan")
 
+# "No such container" and "permission denied" are one exit code to docker: only a list without the name says it is gone.
+_STOP = 'docker stop --time "$2" "$1" >/dev/null 2>&1\n'
+_GONE = """\
+left=$(docker ps {which}--format '{{{{.Names}}}}') || exit 1
+if printf '%s\\n' "$left" | grep -Fxq -e "$1"; then echo "docker did not end $1" >&2; exit 1; fi
+"""
+
 
 def start(plan: LaunchPlan, unit: Unit) -> tuple[str, ...]:
     """Make the unit and start it; it survives the SSH session, and with docker also a reboot of the node."""
@@ -56,14 +63,7 @@ def stop(plan: LaunchPlan, unit: Unit) -> tuple[str, ...]:
     """End the unit but keep what ``start_again`` needs. Harmless when it is not there."""
     if unit.container is None:
         return _halt(plan, unit)
-    return (
-        "sh",
-        "-c",
-        'docker stop --time "$2" "$1" >/dev/null 2>&1 || true',
-        "stop",
-        unit.name,
-        str(unit.stop_grace_s),
-    )
+    return ("sh", "-c", _STOP + _GONE.format(which=""), "stop", unit.name, str(unit.stop_grace_s))
 
 
 def start_again(plan: LaunchPlan, unit: Unit) -> tuple[str, ...]:
@@ -79,7 +79,7 @@ def remove(plan: LaunchPlan, unit: Unit) -> tuple[str, ...]:
     if unit.container is None:
         scratch = ("--scratch", unit.scratch) if unit.scratch else ()
         return _halt(plan, unit, *scratch)
-    script = 'docker stop --time "$2" "$1" >/dev/null 2>&1; docker rm --force --volumes "$1" >/dev/null 2>&1 || true'
+    script = _STOP + 'docker rm --force --volumes "$1" >/dev/null 2>&1\n' + _GONE.format(which="--all ")
     return ("sh", "-c", script, "remove", unit.name, str(unit.stop_grace_s))
 
 

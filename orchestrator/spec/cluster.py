@@ -12,6 +12,9 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 Accelerator = Literal["gb10", "none"]
 
 
+Topology = Literal["direct", "ring", "switch", "loopback"]
+
+
 class Spec(BaseModel):
     """Base of everything an operator writes: frozen, and an unknown key is an error."""
 
@@ -72,7 +75,7 @@ class Cluster(Spec):
     """The whole ``cluster.yaml``. ``ssh_config`` is read in place of the operator's own SSH configuration."""
 
     name: Name = "home"
-    topology: Literal["direct", "ring", "switch", "loopback"] = "direct"
+    topology: Topology = "direct"
     nodes: tuple[Node, ...] = Field(min_length=1, max_length=64)
     gateway: GatewayAt = Field(default_factory=GatewayAt)
     bits: Bits = Field(default_factory=Bits)

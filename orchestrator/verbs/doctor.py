@@ -67,7 +67,7 @@ def _of_profile(catalog: Catalog, ask: Ask) -> Report:
     resolved = chosen.resolved
     with sitting(world.seats(resolved.cluster, resolved.nodes)) as seats:
         answers = world.gather(seats, resolved.deployment)
-        now = running(answers.facts, resolved.deployment)
+        now = running(answers.facts, resolved.deployment, resolved.cluster.topology)
         plan = built(chosen, answers.facts, now)
         seen = checks.sight(catalog, resolved, plan, answers.facts, now)
         more = details(seats, seen, answers)

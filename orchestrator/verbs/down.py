@@ -52,7 +52,7 @@ def down(catalog: Catalog, name: str, sink: Callable[[Event], None], cancel: Fla
     for cluster in world.clusters(catalog):
         with sitting(world.seats(cluster)) as seats:
             answers = world.gather(seats, name)
-            now = running(answers.facts, name)
+            now = running(answers.facts, name, cluster.topology)
             if now.plan is not None or now.lost:
                 todo = _Todo(cluster, seats, name, now, answers)
                 _carry_out(todo, sink, cancel)

@@ -51,7 +51,7 @@ def test(catalog: Catalog, ask: Ask, size_bytes: int, rounds: int) -> Report:
         answers = world.gather(seats, resolved.deployment)
         if answers.silent:
             raise VerbError(*told(answers.silent))
-        plan = built(chosen, answers.facts, running(answers.facts, resolved.deployment))
+        plan = built(chosen, answers.facts, running(answers.facts, resolved.deployment, resolved.cluster.topology))
         _refuse(answers.facts, size_bytes)
         said = _run(plan, seats, (size_bytes, rounds, resolved.profile.ports.rendezvous))
     measured = fabric.parse(said[plan.head])

@@ -63,7 +63,7 @@ def logs(catalog: Catalog, which: Which, show: Callable[[Line], None]) -> None:
     for cluster in world.clusters(catalog):
         with sitting(world.seats(cluster)) as seats:
             answers = world.gather(seats, which.name)
-            now = running(answers.facts, which.name)
+            now = running(answers.facts, which.name, cluster.topology)
             if now.lost:
                 says = f"{which.name}: should have a record of what is there, found none that can be believed"
                 raise VerbError(says, *now.unreadable, *now.remains, remedy=f"sparkctl down {which.name}")

@@ -65,7 +65,7 @@ def plan(catalog: Catalog, ask: Ask, *, offline: bool = False) -> Planned:
     with sitting(world.seats(resolved.cluster, resolved.nodes)) as seats:
         answers = world.gather(seats, resolved.deployment)
     refuse_impossible(catalog, resolved, answers.facts)
-    now = running(answers.facts, resolved.deployment)
+    now = running(answers.facts, resolved.deployment, resolved.cluster.topology)
     found = built(chosen, answers.facts, now)
     running_already = now.plan is not None and now.plan.digest == found.digest
     whole = not answers.silent and not running_already
@@ -75,6 +75,9 @@ def plan(catalog: Catalog, ask: Ask, *, offline: bool = False) -> Planned:
 
 
 def _lost(now: Running, deployment: str) -> tuple[Finding, ...]:
+    if now.elsewhere:
+        found, wanted = f"a deployment of that name on {', '.join(now.elsewhere)}", f"{deployment} as a name of its own"
+        return (Finding("NAME_TAKEN", "", found, wanted, f"--name {deployment}-2"),)
     if not now.lost:
         return ()
     there = "; ".join((*now.unreadable, *now.remains))

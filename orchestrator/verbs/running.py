@@ -12,6 +12,7 @@ from orchestrator.plan.load import plan_from_json, status_from_json
 from orchestrator.plan.rankfile import RankStatus
 from orchestrator.plan.seat import state_root
 from orchestrator.run import store
+from orchestrator.spec.cluster import Topology
 from orchestrator.verbs import names
 from orchestrator.verbs.records import disbelief
 
@@ -26,6 +27,7 @@ class Running:
 
     ``unreadable`` are records that are not believed, with the node and why; ``remains`` is all that is there, while
     there is no ``plan``. ``last_words`` is the age (s) of the status of every rank that does not speak any more.
+    ``elsewhere`` are the nodes of a deployment of this name that is another cluster's.
     """
 
     plan: LaunchPlan | None
@@ -37,6 +39,7 @@ class Running:
     unreadable: tuple[str, ...] = ()
     remains: tuple[str, ...] = ()
     last_words: Mapping[int, float] = field(default_factory=dict)
+    elsewhere: tuple[str, ...] = ()
 
     @property
     def lost(self) -> bool:
@@ -63,10 +66,18 @@ class Running:
 STALE_S = 15.0
 
 
-def running(facts: Mapping[str, NodeFacts], deployment: str) -> Running:
-    """Put the nodes' answers together. Nodes that did not answer are simply not in ``facts``."""
+def running(facts: Mapping[str, NodeFacts], deployment: str, topology: Topology) -> Running:
+    """Put the nodes' answers together. Nodes that did not answer are simply not in ``facts``.
+
+    ``topology`` is that of the cluster that was asked. A machine may be a node of the operator's cluster and, under
+    other names, every node of the loopback one: one state directory, two worlds, told apart by the ranks' addresses.
+    """
     facts = {name: _own(node, deployment) for name, node in facts.items()}
-    stored, unreadable = _stored(facts, deployment)
+    plans, unreadable = _stored(facts, deployment)
+    stored = {number: plan for number, plan in plans.items() if _loopback(plan) == (topology == "loopback")}
+    if plans and not stored:
+        nodes = tuple(dict.fromkeys(node for plan in plans.values() for node in plan.state))
+        return Running(None, (), {}, (), 0, DeploymentState(), elsewhere=nodes)
     plan, *others = _by_life(stored, facts) or [None]
     generation = plan.generation if plan else 0
     statuses = _statuses(facts, generation)
@@ -83,6 +94,10 @@ def running(facts: Mapping[str, NodeFacts], deployment: str) -> Running:
         remains=() if plan else remains(facts, deployment),
         last_words=_last_words(plan, facts, statuses) if plan else {},
     )
+
+
+def _loopback(plan: LaunchPlan) -> bool:
+    return all(rank.address.startswith("127.") for rank in plan.ranks)
 
 
 def remains(facts: Mapping[str, NodeFacts], deployment: str) -> tuple[str, ...]:
@@ -164,6 +179,9 @@ def _differences(
         node = facts.get(unit.node)
         if node is None:
             found.append(f"{unit.node}: UNKNOWN, the node did not answer ({unit.name} should run there)")
+            continue
+        if plan.runtime == "docker" and node.docker is None:
+            found.append(f"{unit.node}: UNKNOWN, {node.docker_problem} ({unit.name} should run there)")
             continue
         seen = [u for u in node.units if u.generation == plan.generation and u.rank == unit.rank]
         if not any(u.running for u in seen):

@@ -107,7 +107,9 @@ def overview(clusters: Iterable[Cluster], name: str | None) -> Overview:
             here = names.recorded(first.facts)
             for deployment in here if name is None else [name]:
                 answers = first if deployment == name else world.gather(seats, deployment)
-                now = running(answers.facts, deployment)
+                now = running(answers.facts, deployment, cluster.topology)
+                if now.lost and deployment in there:  # a machine of two clusters: its damaged record was told already
+                    continue
                 if now.plan is not None or now.lost or (answers.silent and name):
                     found.append(Status(deployment, now, answers.silent))
             silent |= first.silent

@@ -74,7 +74,7 @@ def _of_cluster(
     found = {f"{where}/cluster.json": cluster.model_dump_json(indent=2)}
     found |= {f"{where}/{node}/silent.txt": f"{error}\n{error.remedy}\n" for node, error in answers.silent.items()}
     found |= dict(_facts(where, seats, name))
-    now = running(answers.facts, name)
+    now = running(answers.facts, name, cluster.topology)
     if now.unreadable or now.remains:
         found[f"{where}/unrecorded.txt"] = "\n".join((*now.unreadable, *now.remains)) + "\n"
     if now.plan is None:

@@ -111,7 +111,7 @@ def _look(stage: Stage) -> View:
     if answers.silent:
         raise VerbError(*told(answers.silent))
     refuse_impossible(stage.catalog, resolved, answers.facts)
-    now = running(answers.facts, resolved.deployment)
+    now = running(answers.facts, resolved.deployment, resolved.cluster.topology)
     refuse_lost(now, resolved.deployment)
     plan = built(stage.chosen, answers.facts, now)
     seen = checks.sight(stage.catalog, resolved, plan, answers.facts, now)
@@ -119,7 +119,12 @@ def _look(stage: Stage) -> View:
 
 
 def refuse_lost(now: Running, deployment: str) -> None:
-    """Nothing is started over what nobody can tell the meaning of. Raises ``RefusedError``."""
+    """Nothing is started over what is another's or nobody can tell the meaning of. Raises ``RefusedError``."""
+    if now.elsewhere:
+        says = (
+            f"{deployment}: should be a name of its own, found a deployment of that name on {', '.join(now.elsewhere)}"
+        )
+        raise RefusedError(says, remedy=f"give this one another name: --name {deployment}-2")
     if now.lost:
         says = f"{deployment}: should have a record of what is there, found none that can be believed"
         raise RefusedError(says, *now.unreadable, *now.remains, remedy=f"sparkctl down {deployment}")

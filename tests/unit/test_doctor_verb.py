@@ -103,7 +103,7 @@ def test_up_says_what_it_passes_over() -> None:
     of = spark(quiet(env={"NCCL_ALGO": ""}, waivers={"EMPTY_NCCL_VALUE": "tested"}))
     seen, told = sight(of), list[Event]()
     assert seen.plan is not None
-    view = View(seen.plan, running({}, of.deployment), seen.facts, fast(seen))
+    view = View(seen.plan, running({}, of.deployment, "switch"), seen.facts, fast(seen))
     stage: Any = SimpleNamespace(chosen=SimpleNamespace(resolved=of), sink=told.append)
     _refuse_impossible(view)
     _tell_waived(stage, view)

@@ -101,7 +101,7 @@ def test_a_record_for_another_home_is_not_believed() -> None:
 def test_what_is_not_believed_is_told_and_nothing_comes_of_it() -> None:
     edited = replace(plan(DOCKER), served_name="another").canonical()
     seen = {name: replace(node, plans=(edited,)) for name, node in facts(DOCKER).items()}
-    now = running(seen, DOCKER.deployment)
+    now = running(seen, DOCKER.deployment, "switch")
     assert now.plan is None
     assert now.unreadable[0] == (
         "spark-1: the plan stored there is not believed: it was changed after it was written: its digest does not fit"

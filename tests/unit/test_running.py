@@ -46,24 +46,24 @@ def nodes(*events: Event) -> dict[str, NodeFacts]:
 
 
 def test_the_record_and_the_nodes_agree() -> None:
-    now = running(nodes(SERVES_1, SERVES_2), PLAN.deployment)
+    now = running(nodes(SERVES_1, SERVES_2), PLAN.deployment, "switch")
     assert (now.plan, now.differs, now.unrecorded) == (PLAN, (), ())
     assert (now.recorded.stage, now.recorded.serving, now.recorded.at) == ("ready", 2, 20.0)
 
 
 def test_a_record_of_another_generation_is_told_and_is_no_reason_to_restart() -> None:
-    now = running(nodes(SERVES_1), PLAN.deployment)
+    now = running(nodes(SERVES_1), PLAN.deployment, "switch")
     assert now.unrecorded == ("spark-1: generation 1 serves by the record, found generation 2",)
     assert now.differs == ()
 
 
 def test_no_record_contradicts_nothing() -> None:
-    now = running(nodes(), PLAN.deployment)
+    now = running(nodes(), PLAN.deployment, "switch")
     assert (now.unrecorded, now.recorded.stage) == ((), "nothing")
 
 
 def test_an_update_that_failed_is_remembered_while_the_old_one_serves() -> None:
-    now = running(nodes(SERVES_2, FAILED_3), PLAN.deployment)
+    now = running(nodes(SERVES_2, FAILED_3), PLAN.deployment, "switch")
     assert (now.recorded.stage, now.recorded.serving, now.unrecorded) == ("failed", 2, ())
     assert now.recorded.failure is not None
     assert (now.recorded.failure.node, now.recorded.failure.says) == ("spark-2", "no space left on device")
@@ -71,9 +71,9 @@ def test_an_update_that_failed_is_remembered_while_the_old_one_serves() -> None:
 
 def test_a_stopped_unit_and_a_silent_node_differ() -> None:
     seen = nodes(SERVES_2)
-    silent = running({PLAN.head: seen[PLAN.head]}, PLAN.deployment)
+    silent = running({PLAN.head: seen[PLAN.head]}, PLAN.deployment, "switch")
     assert any("spark-2: UNKNOWN" in line for line in silent.differs)
-    gone = running({**seen, "spark-2": replace(seen["spark-2"], units=())}, PLAN.deployment)
+    gone = running({**seen, "spark-2": replace(seen["spark-2"], units=())}, PLAN.deployment, "switch")
     assert any(line.startswith("spark-2:") and "absent" in line for line in gone.differs)
 
 
@@ -96,7 +96,7 @@ def test_an_operator_stands_on_a_node_by_its_addresses(own: set[str], expected: 
 def test_units_of_another_deployment_are_not_ours() -> None:
     strange = Unit("sparkctl-other-g7-rank-1", "other", 7, "1", "sha256:x", running=True)
     seen = nodes(SERVES_2)
-    now = running({**seen, "spark-2": replace(seen["spark-2"], units=(strange,))}, PLAN.deployment)
+    now = running({**seen, "spark-2": replace(seen["spark-2"], units=(strange,))}, PLAN.deployment, "switch")
     assert now.newest_generation == 2
     assert any(line.startswith("spark-2:") and "absent" in line for line in now.differs)
 
@@ -104,7 +104,7 @@ def test_units_of_another_deployment_are_not_ours() -> None:
 @pytest.mark.parametrize("record", ['{"schema": 99}', '{"deployment": "tiny"', "{}"])
 def test_a_record_of_another_version_is_told_and_not_ignored(record: str) -> None:
     seen = {name: replace(node, plans=(record,)) for name, node in nodes(SERVES_2).items()}
-    now = running(seen, PLAN.deployment)
+    now = running(seen, PLAN.deployment, "switch")
     assert now.plan is None
     assert now.unreadable[0].startswith("spark-1: the plan stored there is not believed: damaged, or of")
     assert now.lost
@@ -114,22 +114,22 @@ def test_a_record_of_another_version_is_told_and_not_ignored(record: str) -> Non
 def test_a_torn_record_on_one_node_does_not_hide_the_whole_one_on_another() -> None:
     seen = nodes(SERVES_2)
     torn = replace(seen["spark-2"], plans=(PLAN.canonical()[:-200],))
-    now = running({**seen, "spark-2": torn}, PLAN.deployment)
+    now = running({**seen, "spark-2": torn}, PLAN.deployment, "switch")
     assert (now.plan, now.lost, now.remains) == (PLAN, False, ())
     assert len(now.unreadable) == 1
 
 
 def test_units_without_any_record_are_not_nothing() -> None:
-    now = running({name: replace(node, plans=()) for name, node in nodes().items()}, PLAN.deployment)
+    now = running({name: replace(node, plans=()) for name, node in nodes().items()}, PLAN.deployment, "switch")
     assert (now.plan, now.lost, now.unreadable) == (None, True, ())
     assert recorded(nodes()) == [PLAN.deployment]
 
 
 def test_an_empty_generation_directory_alone_is_no_deployment_and_one_with_files_is() -> None:
     (node, *_) = facts(MP).values()
-    assert not running({node.node: node}, "tiny").lost
+    assert not running({node.node: node}, "tiny", "switch").lost
     with_files = replace(node, generations=(f"{node.home}/.local/state/sparkctl/tiny/g1",))
-    assert running({node.node: with_files}, "tiny").remains == (
+    assert running({node.node: with_files}, "tiny", "switch").remains == (
         "spark-1: no units, found files in /home/spark/.local/state/sparkctl/tiny",
     )
 
@@ -142,7 +142,10 @@ def test_a_status_that_no_agent_wrote_is_no_status(change: dict[str, object]) ->
     value = {**json.loads(STATUS.to_json()), **change}
     seen = nodes(SERVES_2)
     line = json.dumps(value)
-    assert running({**seen, "spark-1": replace(seen["spark-1"], statuses=(line,))}, PLAN.deployment).statuses == {}
+    assert (
+        running({**seen, "spark-1": replace(seen["spark-1"], statuses=(line,))}, PLAN.deployment, "switch").statuses
+        == {}
+    )
 
 
 @pytest.mark.parametrize(
@@ -158,4 +161,4 @@ def test_the_status_of_a_rank_that_is_gone_is_only_its_last_word(
         statuses=(STATUS.to_json(),),
         units=tuple(replace(unit, running=runs) for unit in seen["spark-1"].units),
     )
-    assert running({**seen, "spark-1": head}, PLAN.deployment).last_words == last
+    assert running({**seen, "spark-1": head}, PLAN.deployment, "switch").last_words == last

@@ -12,6 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.plan.build import build
+from orchestrator.spec.cluster import Cluster
+from orchestrator.spec.parsing import parse
+from tests.unit.builders import OPERATOR, facts, profile, resolved
+
 ROOT = Path(__file__).parent.parent.parent
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -83,3 +88,87 @@ def test_down_that_leaves_something_is_a_failure(cli: Cli, state: Path, tmp_path
     assert (done.returncode, done.stdout) == (1, "")
     assert f"node-a: no units, found files in {state}, should be gone" in done.stderr
     assert "-> run `sparkctl down mine` once more" in done.stderr
+
+
+HERE = """\
+name: pair
+nodes:
+  - {{name: spark-1, ssh: {{host: {host}, user: me}}, rails: [{{netdev: eth0, address: 198.51.100.1}}]}}
+topology: direct
+"""
+
+
+@pytest.fixture
+def of_a_pair(tmp_path: Path) -> Path:
+    """This machine is also the node spark-1 of the operator's cluster."""
+    file = tmp_path / "cluster.yaml"
+    file.write_text(HERE.format(host=os.uname().nodename))
+    return file
+
+
+@pytest.mark.usefixtures("of_a_pair")
+def test_what_this_machine_runs_alone_is_not_its_clusters(cli: Cli, state: Path) -> None:
+    """Both clusters of this machine read one state directory, and each must tell only of its own."""
+    (entry,) = json.loads(cli("status", "mine", "--json").stdout)
+    assert [rank["node"] for rank in entry["ranks"]] == ["node-a"]
+    assert len(json.loads(cli("status", "--json").stdout)) == 1
+    assert "Traceback" not in cli("logs", "mine").stderr
+    done = cli("down", "mine")
+    assert (done.returncode, done.stdout) == (0, "mine: stopped; its nodes are bare\n"), done.stderr
+    assert not state.exists()
+
+
+@pytest.fixture
+def docked(cli: Cli, of_a_pair: Path, state: Path) -> Path:
+    """Also the record of ``deepseek-v4-flash`` on spark-1: containers. Answers with its state directory."""
+    cluster = parse(of_a_pair.read_text(), "cluster.yaml", Cluster)
+    chosen = resolved(profile(nodes__min=1, nodes__default=1), nodes=1, executor="mp", cluster=cluster)
+    of = build(chosen, facts(chosen, home=str(state.parents[3])), OPERATOR, 1)
+    folder = Path(of.state["spark-1"])
+    (folder / "g1/rank-0").mkdir(parents=True)
+    (folder / "g1/plan.json").write_text(of.canonical())
+    return folder
+
+
+def docker(folder: Path, script: str) -> None:
+    """FakeDocker: a program of that name which answers as ``script`` does."""
+    path = folder / "home" / "docker"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+DENIED = "permission denied while trying to connect to the Docker daemon socket"
+
+
+def test_a_docker_that_refuses_is_unknown_and_its_record_stays(cli: Cli, docked: Path, tmp_path: Path) -> None:
+    docker(tmp_path, f'echo "{DENIED}" >&2; exit 1')
+    (entry,) = json.loads(cli("status", docked.name, "--json").stdout)
+    assert all("UNKNOWN" in line and DENIED in line for line in entry["differs"])
+    done = cli("down", docked.name)
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert DENIED in done.stderr
+    assert (docked / "g1/plan.json").exists()
+
+
+def test_a_container_that_docker_does_not_end_is_no_bare_node(cli: Cli, docked: Path, tmp_path: Path) -> None:
+    name = f"sparkctl-{docked.name}-g1-rank-0"
+    docker(tmp_path, f'case "$1" in ps) echo {name} ;; stop|rm) echo "cannot kill container" >&2; exit 1 ;; esac')
+    done = cli("down", docked.name)
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert f"docker did not end {name}" in done.stderr
+    assert (docked / "g1/plan.json").exists()
+
+
+def test_containers_that_are_gone_already_are_bare_nodes(cli: Cli, docked: Path, tmp_path: Path) -> None:
+    docker(tmp_path, 'case "$1" in stop|rm) echo "No such container" >&2; exit 1 ;; esac')
+    done = cli("down", docked.name)
+    assert (done.returncode, done.stdout) == (0, f"{docked.name}: stopped; its nodes are bare\n"), done.stderr
+    assert not docked.exists()
+
+
+def test_a_name_that_another_cluster_of_this_machine_has_is_taken(cli: Cli, docked: Path) -> None:
+    done = cli("up", "tiny", "--name", docked.name)
+    assert done.returncode == 5
+    assert f"{docked.name}: should be a name of its own, found a deployment of that name on spark-1" in done.stderr
+    assert f"-> give this one another name: --name {docked.name}-2" in done.stderr
+    assert f"--name {docked.name}-2" in cli("plan", "tiny", "--name", docked.name).stdout

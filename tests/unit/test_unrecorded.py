@@ -119,10 +119,10 @@ def test_nothing_is_started_over_what_has_no_record() -> None:
     unit = Unit("sparkctl-x-g3-rank-0", "x", 3, "0", "", running=True)
     seen = {name: replace(node, units=(unit,)) for name, node in facts(MP).items()}
     with pytest.raises(RefusedError, match="should have a record of what is there") as caught:
-        refuse_lost(running(seen, "x"), "x")
+        refuse_lost(running(seen, "x", "switch"), "x")
     assert caught.value.remedy == "sparkctl down x"
     assert "spark-2: sparkctl-x-g3-rank-0 of generation 3 runs" in caught.value.lines
-    refuse_lost(running(facts(MP), "x"), "x")
+    refuse_lost(running(facts(MP), "x", "switch"), "x")
 
 
 def test_every_path_comes_from_the_nodes_own_answer() -> None:
