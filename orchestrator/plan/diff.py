@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
 
-from orchestrator.plan.launch import LaunchPlan
+from orchestrator.plan.launch import LaunchPlan, what_runs
 from orchestrator.spec.problems import shorten
 
 # These follow from a new generation; they are never the reason for one.
@@ -160,7 +160,7 @@ def _words(old: list[str], new: list[str]) -> Iterator[str]:
 
 def _level(plan: LaunchPlan) -> Any:
     """The plan as if it were generation 0: paths and names that carry the number are the same on both sides."""
-    text = plan.canonical()
+    text = what_runs(plan).canonical()
     for mark in (f"/g{plan.generation}/", f"-g{plan.generation}-"):
         text = text.replace(mark, mark.replace(str(plan.generation), "N"))
     return json.loads(text)

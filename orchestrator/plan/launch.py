@@ -181,7 +181,12 @@ def identity(plan_at_generation_zero: LaunchPlan) -> str:
     """``sha256:…`` of the canonical form. Raises ``ValueError`` for a plan that already carries a generation."""
     if plan_at_generation_zero.generation != 0 or plan_at_generation_zero.digest:
         raise ValueError("a plan's identity is taken before it gets a generation")
-    return _sha256(plan_at_generation_zero.canonical())
+    return _sha256(what_runs(plan_at_generation_zero).canonical())
+
+
+def what_runs(plan: LaunchPlan) -> LaunchPlan:
+    """Without what is said to the operator, and where the model lies on his machine: another home restarts nothing."""
+    return replace(plan, warnings=(), models=tuple(replace(each, source="") for each in plan.models))
 
 
 def identity_of(plan: LaunchPlan) -> str:
@@ -195,7 +200,7 @@ def identity_of(plan: LaunchPlan) -> str:
         own = (rank.rank_file.generation, rank.rank_file.plan_digest)
         generation, digest = blank.get(own, own)
         ranks.append(replace(rank, rank_file=replace(rank.rank_file, generation=generation, plan_digest=digest)))
-    text = replace(plan, generation=0, digest="", ranks=tuple(ranks)).canonical()
+    text = what_runs(replace(plan, generation=0, digest="", ranks=tuple(ranks))).canonical()
     marks = [(f"{state}/g", "/") for state in plan.state.values()] + [(f"sparkctl-{plan.deployment}-g", "-")]
     for before, after in marks:
         numbered, zero = (json.dumps(f"{before}{n}{after}", ensure_ascii=False)[1:-1] for n in (plan.generation, 0))

@@ -13,9 +13,10 @@ import pytest
 from orchestrator.doctor.preflight import wanted_ports
 from orchestrator.plan import phases, runtime
 from orchestrator.plan.actions import Put, Run
+from orchestrator.plan.build import Operator, build
 from orchestrator.plan.diff import changes
 from orchestrator.plan.engine_args import free_args, quiet_args
-from orchestrator.plan.launch import LaunchPlan, identity
+from orchestrator.plan.launch import LaunchPlan, identity, identity_of
 from orchestrator.plan.load import plan_from_json
 from orchestrator.plan.rankfile import RankFile
 from orchestrator.plan.runtime import start
@@ -23,7 +24,7 @@ from orchestrator.plan.seat import assumed_facts, seat
 from orchestrator.plan.serve import RAY_DIRECTORY
 from orchestrator.spec.cluster import GatewayAt
 from orchestrator.verbs.world import EXAMPLE
-from tests.unit.builders import plan, profile, resolved
+from tests.unit.builders import facts, plan, profile, resolved
 
 ODD = [
     "two words",
@@ -64,6 +65,15 @@ def test_identity_does_not_depend_on_the_generation() -> None:
 def test_identity_changes_with_anything_that_would_run_differently() -> None:
     one, other = plan(resolved(profile())), plan(resolved(profile(engine__max_seqs=5)))
     assert one.digest != other.digest
+
+
+def test_another_operator_restarts_nothing() -> None:
+    of = resolved(profile())
+    mine, theirs = (build(of, facts(of), Operator(home, "b" * 64), 3) for home in ("/home/me", "/home/them"))
+    assert mine.models[0].source != theirs.models[0].source
+    assert (mine.digest, changes(mine, theirs)) == (theirs.digest, ())
+    assert identity_of(theirs) == theirs.digest
+    assert replace(mine, warnings=("in other words",)).digest == identity_of(replace(mine, warnings=()))
 
 
 def test_identity_is_refused_for_a_plan_that_has_a_generation() -> None:
