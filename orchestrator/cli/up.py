@@ -39,8 +39,12 @@ def command(ctx: click.Context, /, as_json: bool, plan_file: str | None, **value
     did = f"ready in {finished.took_s:.1f} s" if finished.changed else "no changes"
     click.echo(f"{click.style(plan.deployment, bold=True)}: {did} (generation {plan.generation})")
     click.echo(f"  endpoint  {plan.gateway.endpoint}   model  {plan.served_name}")
-    click.echo(f"  API key   in {finished.key_path}")
-    click.echo(f"  try it    {_curl(finished)}")
+    if finished.key_path.is_file():
+        click.echo(f"  API key   in {finished.key_path}")
+        click.echo(f"  try it    {_curl(finished)}")
+    else:
+        click.echo("  API key   none of yours: it was started from another machine, whose operator has one")
+        click.echo(f"            a start from here gives you your own: sparkctl down {plan.deployment}, then up again")
 
 
 def _curl(finished: Finished) -> str:
@@ -61,6 +65,6 @@ def _value(finished: Finished) -> dict[str, Any]:
         "plan": plan.digest,
         "endpoint": plan.gateway.endpoint,
         "model": plan.served_name,
-        "key_file": str(finished.key_path),
+        "key_file": str(finished.key_path) if finished.key_path.is_file() else None,
         "took_s": round(finished.took_s, 3),
     }

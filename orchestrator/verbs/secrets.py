@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import re
 import secrets
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -38,11 +41,21 @@ def client_key(deployment: str) -> str:
     return key
 
 
+def key_name() -> str:
+    """Whose key it is, in the gateway's log and beside the keys of other operators: user@host."""
+    try:
+        words = f"{getpass.getuser()}@{socket.gethostname()}"
+    except (OSError, KeyError):  # a container whose user has no name
+        words = f"uid-{os.getuid()}@{socket.gethostname()}"
+    return re.sub(r"[^A-Za-z0-9._@-]", "-", words).lstrip("._@-")[:64] or "operator"
+
+
 def for_generation(plan: LaunchPlan, known_keys: str) -> Mapping[str, bytes]:
     """Every secret of one generation by name. ``known_keys`` is the map of the generation before: hashes, no keys."""
+    own = gateway.key_hash(client_key(plan.deployment))
     pairs = (line.split() for line in known_keys.splitlines())
-    hashes = {pair[1]: pair[0] for pair in pairs if len(pair) == 2}
-    hashes["operator"] = gateway.key_hash(client_key(plan.deployment))
+    hashes = {pair[1]: pair[0] for pair in pairs if len(pair) == 2 and pair[0] != own}
+    hashes[key_name()] = own
     engine_key = secrets.token_urlsafe(32)
     return {
         "agent-token": secrets.token_urlsafe(32).encode(),
