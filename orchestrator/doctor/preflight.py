@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 
 from orchestrator.doctor.finding import Finding
 from orchestrator.facts.node import Listener, NodeFacts
-from orchestrator.plan.launch import LaunchPlan
+from orchestrator.plan.launch import LaunchPlan, Rank
 
 # What `uname -m` says and what an image's architecture is called.
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -118,11 +119,23 @@ def wanted_ports(plan: LaunchPlan, node: str) -> tuple[tuple[int, str, str], ...
             found.append((rank.rank_file.check_port, "agent-check", rank.address))
             host, _, port = rank.rank_file.service.base_url.removeprefix("http://").rpartition(":")
             found.append((int(port), "engine", host))
-            ray = [step.port for step in rank.rank_file.steps if step.kind == "tcp"]
-            found += [(port, "ray", rank.address) for port in ray]
+            found += _of_the_executor(rank)
     if plan.gateway.node == node:
         found.append((plan.gateway.port, "gateway", plan.gateway.bind))
+        found.append((plan.gateway.metrics_port, "gateway_metrics", "127.0.0.1"))
     return tuple(found)
+
+
+def _of_the_executor(head: Rank) -> Iterator[tuple[int, str, str]]:
+    """Where the ranks find each other: what is told to Ray and to vLLM, read from their own words."""
+    steps = head.rank_file.steps
+    yield from ((step.port, "ray", head.address) for step in steps if step.kind == "tcp")
+    words = [word for step in steps for word in step.argv]
+    for word, after in itertools.pairwise((*words, "")):
+        if word.startswith("--ray-client-server-port="):
+            yield int(word.partition("=")[2]), "ray_client", "0.0.0.0"  # noqa: S104 -- Ray binds it wild
+        if word == "--master-port":
+            yield int(after), "rendezvous", head.address
 
 
 def _held(ours: tuple[LaunchPlan, ...], node: str) -> frozenset[int]:

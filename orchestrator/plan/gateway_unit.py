@@ -26,6 +26,7 @@ def gateway(resolved: Resolved, seats: tuple[Seat, ...], facts: Mapping[str, Nod
         node=node,
         bind=at.address,
         port=at.port,
+        metrics_port=resolved.profile.ports.gateway_metrics,
         endpoint=f"http://{host}:{at.port}/v1",
         unit=_unit(resolved, facts[node], folder, generation),
         files=tuple(TextFile(f"{folder}/{name}", text) for name, text in sorted(_files(resolved, seats[0]).items())),

@@ -98,11 +98,15 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """HAProxy on one node: clients come in at ``bind``; ``endpoint`` is what a person is told."""
+    """HAProxy on one node: clients come in at ``bind``; ``endpoint`` is what a person is told.
+
+    ``metrics_port`` is on the node's loopback address.
+    """
 
     node: str
     bind: str
     port: int
+    metrics_port: int
     endpoint: str
     unit: Unit
     files: tuple[TextFile, ...]

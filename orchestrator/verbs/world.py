@@ -229,8 +229,12 @@ def _with_python(facts: NodeFacts, transport: Transport) -> NodeFacts:
 
 
 def haproxy() -> str:
-    """This machine's HAProxy; an ordinary user's PATH often lacks the sbin folders where Debian puts it."""
-    return shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin") or "haproxy"
+    """This machine's HAProxy: the one beside this Python first, so that every call finds the same whatever PATH says.
+
+    An ordinary user's PATH often lacks the sbin folders where Debian puts it.
+    """
+    path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
+    return shutil.which("haproxy", path=path) or "haproxy"
 
 
 def local_facts(node: Node) -> NodeFacts:

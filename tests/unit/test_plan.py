@@ -23,6 +23,7 @@ from orchestrator.plan.runtime import start
 from orchestrator.plan.seat import assumed_facts, seat
 from orchestrator.plan.serve import RAY_DIRECTORY
 from orchestrator.spec.cluster import GatewayAt
+from orchestrator.spec.profile import Executor
 from orchestrator.verbs.world import EXAMPLE
 from tests.unit.builders import facts, plan, profile, resolved
 
@@ -233,6 +234,17 @@ def test_the_engine_is_on_loopback_where_the_gateway_is_on_the_head() -> None:
     assert told(of) == ("127.0.0.1", "http://127.0.0.1:8001", "127.0.0.1:8001")
     assert (8001, "engine", "127.0.0.1") in wanted_ports(of, "spark-1")
     assert [each for each in of.warnings if "without a key" in each] == []
+
+
+@pytest.mark.parametrize(
+    ("executor", "more"), [("ray", {("ray", 6379), ("ray_client", 10001)}), ("mp", {("rendezvous", 25000)})]
+)
+def test_every_port_that_will_be_listened_on_is_wanted(executor: Executor, more: set[tuple[str, int]]) -> None:
+    """By ``ss`` on the head while it serves; the workers have the agent alone."""
+    of = plan(resolved(profile(), executor=executor))
+    head = {("agent", 7070), ("agent-check", 7071), ("engine", 8001), ("gateway", 8000), ("gateway_metrics", 7072)}
+    assert {(what, port) for port, what, _ in wanted_ports(of, "spark-1")} == head | more
+    assert {(what, port) for port, what, _ in wanted_ports(of, "spark-2")} == {("agent", 7070)}
 
 
 def test_an_engine_that_the_gateway_reaches_over_the_fabric_is_warned_of() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,7 @@ from orchestrator.plan.rankfile import RankStatus
 from orchestrator.spec.cluster import Node, Rail, Ssh
 from orchestrator.verbs.names import recorded
 from orchestrator.verbs.running import running
-from orchestrator.verbs.world import stands_on
+from orchestrator.verbs.world import haproxy, stands_on
 from tests.unit.builders import facts, plan, profile, resolved
 
 MP = resolved(profile(), executor="mp")
@@ -162,3 +163,16 @@ def test_the_status_of_a_rank_that_is_gone_is_only_its_last_word(
         units=tuple(replace(unit, running=runs) for unit in seen["spark-1"].units),
     )
     assert running({**seen, "spark-1": head}, PLAN.deployment, "switch").last_words == last
+
+
+def test_the_haproxy_beside_this_python_is_found_whatever_path_says(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without root it is unpacked into the environment; a later call without that in its PATH must find the same."""
+    own = tmp_path / "bin" / "haproxy"
+    own.parent.mkdir()
+    own.write_text("#!/bin/sh\n")
+    own.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(own.with_name("python")))
+    monkeypatch.setenv("PATH", "/usr/bin:/usr/sbin")
+    assert haproxy() == str(own)
