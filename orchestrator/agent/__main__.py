@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,6 +36,7 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns its exit code. Imports only what that one needs: some run very often."""
     parser = _parser()
     given = parser.parse_args(args)
+    os.umask(0o077)  # logs are the owner's alone, as everything else here is
     if given.command == "run":
         from orchestrator.agent.loop import run
 

@@ -31,7 +31,7 @@ def command(ctx: click.Context, /, name: str | None, as_json: bool, **asked: Any
 
     chosen = only_one(catalog(ctx), "logs") if name is None else name
     if chosen is None:
-        click.echo("nothing runs")
+        click.echo("nothing runs", err=as_json)
         return
     guard = threading.Lock()
 

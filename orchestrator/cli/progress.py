@@ -102,7 +102,7 @@ def _live() -> Iterator[Sink]:
                     live.console.print(Text.assemble(("✗ ", "red"), words(event).strip()))
                 elif event.node:
                     rows[event.node] = event.says
-                else:
-                    live.console.print(words(event))
+                elif line := words(event):
+                    live.console.print(Text(line))
 
         yield sink

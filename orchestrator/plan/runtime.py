@@ -12,6 +12,13 @@ from orchestrator.plan.launch import LaunchPlan, Unit
 
 LABELS = ("deployment", "generation", "rank", "plan")
 
+# docker's own --follow ends with the container, which may be about to start again.
+_FOLLOW = """\
+docker logs --tail "$2" --follow "$1" || exit
+while since=$(date +%s.%N); sleep 1; docker container inspect "$1" >/dev/null 2>&1; do
+  docker logs --since "$since" --follow "$1"
+done
+"""
 # "No such container" and "permission denied" are one exit code to docker: only a list without the name says it is gone.
 _STOP = 'docker stop --time "$2" "$1" >/dev/null 2>&1\n'
 _GONE = """\
@@ -87,7 +94,9 @@ def logs(unit: Unit, *, follow: bool, lines: int) -> tuple[str, ...]:
     """Read the unit's output: the last ``lines`` lines, and with ``follow`` what comes after them."""
     if unit.container is None:
         return ("tail", "-n", str(lines), *(("-F",) if follow else ()), f"{unit.directory}/unit.log")
-    return ("docker", "logs", "--tail", str(lines), *(("--follow",) if follow else ()), unit.name)
+    if follow:
+        return ("sh", "-c", _FOLLOW, "logs", unit.name, str(lines))
+    return ("docker", "logs", "--tail", str(lines), unit.name)
 
 
 def _launcher(plan: LaunchPlan, unit: Unit, verb: str, *rest: str) -> tuple[str, ...]:

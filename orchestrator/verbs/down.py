@@ -98,7 +98,7 @@ def _carry_out(todo: _Todo, sink: Callable[[Event], None], cancel: Flag) -> None
     hands = Hands(todo.seats, Bits(todo.cluster, files=world.ssh_files(todo.cluster)), ALL, sink, generation)
     at = todo.lock_at
     with locked(todo.seats[at], state_root(todo.facts[at], todo.name), "down", cancel):
-        raise_unless_ok(execute(_steps(todo), hands, cancel))
+        raise_unless_ok(execute(_steps(todo), hands, cancel), f"put that right, then: sparkctl down {todo.name}")
 
 
 def _steps(todo: _Todo) -> tuple[Phase, ...]:

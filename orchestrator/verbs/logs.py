@@ -94,6 +94,8 @@ def _read_all(units: list[Unit], seats: dict[str, Transport], which: Which, show
         argv = runtime.logs(unit, follow=which.follow, lines=which.lines)
         try:
             seats[unit.node].follow(argv, lambda text: pass_on(Line(unit.node, unit.rank, redact(text))), lambda: False)
+            if which.follow:
+                show(Line(unit.node, unit.rank, f"(no more output: {unit.name} is gone)"))
         except Cancelled:
             return
         except NodeError as error:

@@ -209,9 +209,10 @@ def finish(stage: Stage, plan: LaunchPlan, todo: tuple[Phase, ...], before: Runn
         log = StatePaths(plan.state[plan.head].partition("/.local/")[0], plan.deployment).events
         with unless_told_already:
             append(stage.seats[plan.head], log, [event for event in events if event.kind != "action-progress"])
+    otherwise = "sparkctl diagnose --last" if kept else f"sparkctl doctor {plan.profile}"
     if kept:
         kept += first_cause(stage.catalog, evidence.folder)
-    raise_unless_ok(outcome, (*_comes_back(before, events), *kept))
+    raise_unless_ok(outcome, otherwise, (*_comes_back(before, events), *kept))
 
 
 def _comes_back(before: Running, events: list[Event]) -> tuple[str, ...]:
@@ -221,12 +222,14 @@ def _comes_back(before: Running, events: list[Event]) -> tuple[str, ...]:
     return (f"generation {before.plan.generation} is starting again and serves when its gates open: sparkctl status",)
 
 
-def raise_unless_ok(outcome: Outcome, kept: tuple[str, ...] = ()) -> None:
-    """``kept`` are lines on where evidence lies."""
+def raise_unless_ok(outcome: Outcome, otherwise: str, kept: tuple[str, ...] = ()) -> None:
+    """``otherwise`` is the next step where the failure names none; ``kept`` are lines on where evidence lies."""
     if outcome.ok:
         return
     left = tuple(f"could not be undone: {failure}" for failure in outcome.undo_failures)
     if outcome.kind == "interrupted":
         said = "interrupted; what was begun is undone" if not left else "interrupted; not everything could be undone"
         raise InterruptedVerbError(said, *left, *kept)
-    raise VerbError(f"{outcome.node}: {outcome.says} ({outcome.phase})", *left, *kept, remedy=outcome.remedy)
+    raise VerbError(
+        f"{outcome.node}: {outcome.says} ({outcome.phase})", *left, *kept, remedy=outcome.remedy or otherwise
+    )
