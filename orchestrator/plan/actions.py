@@ -72,6 +72,7 @@ class SendModel:
     """Make the model directory ``target`` complete on ``node`` from the operator's ``source`` directory.
 
     ``manifest`` is the tuple of (relative path, bytes) that a complete directory has; empty when only the source knows.
+    ``hashes`` are (relative path, sha256) of the files whose content is pinned.
     """
 
     node: str
@@ -80,6 +81,7 @@ class SendModel:
     target: str
     says: str
     manifest: tuple[tuple[str, int], ...] = ()
+    hashes: tuple[tuple[str, str], ...] = ()
     deadline_s: float = 14400.0
 
 

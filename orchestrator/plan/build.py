@@ -97,6 +97,7 @@ def _model(resolved: Resolved, seats: tuple[Seat, ...], operator: Operator) -> M
         nodes=tuple(each.node.name for each in seats),
         made_by=model.made_by or "",
         manifest=tuple((file.path, file.bytes) for file in model.files),
+        hashes=tuple((file.path, file.sha256) for file in model.files if file.sha256),
     )
 
 

@@ -125,7 +125,10 @@ class ImageBits:
 
 @dataclass(frozen=True, slots=True)
 class ModelBits:
-    """A model directory that must be on ``nodes``. ``made_by`` is the program that makes it, where it is made."""
+    """A model directory that must be on ``nodes``. ``made_by`` is the program that makes it, where it is made.
+
+    ``manifest`` is (path, bytes) of its files, ``hashes`` (path, sha256) of those whose content is pinned.
+    """
 
     model: str
     revision: str
@@ -134,6 +137,7 @@ class ModelBits:
     nodes: tuple[str, ...]
     made_by: str = ""
     manifest: tuple[tuple[str, int], ...] = ()
+    hashes: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

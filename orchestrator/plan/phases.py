@@ -93,7 +93,7 @@ def _models(plan: LaunchPlan, baggage: Baggage) -> tuple[Action, ...]:
                 python = plan.ranks[0].unit.argv[0]
                 found.append(Run(node, (python, baggage.made_by[bits.made_by], target), says, deadline_s=300.0))
             else:
-                found.append(SendModel(node, bits.model, bits.source, target, says, bits.manifest))
+                found.append(SendModel(node, bits.model, bits.source, target, says, bits.manifest, bits.hashes))
     return tuple(found)
 
 

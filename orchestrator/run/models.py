@@ -2,7 +2,8 @@
 
 Complete means: every file of the manifest with its size, and a stamp beside them. Only the files that are missing or of
 another size are sent. rsync writes a file under a temporary name and renames it when it is whole; what an interrupted
-copy left is kept apart in ``.sparkctl-partial`` and resumed. Content is not hashed here: size is what the manifest has.
+copy left is kept apart in ``.sparkctl-partial`` and resumed. Where the manifest has a sha256, the content is read once
+before the stamp is written; the stamp says so to every later start.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from orchestrator.plan.actions import SendModel
 from orchestrator.run.dockersays import DiskFullError, gigabytes, is_disk_full
 from orchestrator.run.images import Talk
+from orchestrator.run.modelproof import prove
 from orchestrator.run.openssh import Child, Way, cancelled_with
 from orchestrator.run.transport import Cancelled, ConnectionLost, DeadlineExceeded, NodeError, Transport
 
@@ -76,9 +79,9 @@ class Origin:
     download: str = ""
 
 
-def digest(manifest: Manifest) -> str:
-    """The stamp of a manifest: sha256 over its sorted lines of size and path."""
-    lines = "".join(f"{manifest[path]} {path}\n" for path in sorted(manifest))
+def digest(manifest: Manifest, hashes: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The stamp of a manifest: sha256 over its sorted lines of size, path and, where pinned, the content's own."""
+    lines = "".join(f"{manifest[path]} {path}\n{hashes.get(path, '')}" for path in sorted(manifest))
     return hashlib.sha256(lines.encode("utf-8", errors="surrogateescape")).hexdigest()
 
 
@@ -125,6 +128,7 @@ class _Sender:
     def __init__(self, action: SendModel, transport: Transport, origin: Origin, talk: Talk) -> None:
         self._action, self._transport, self._origin, self._talk = action, transport, origin, talk
         self._node = action.node
+        self._hashes = dict(action.hashes)
         self._end_s = time.monotonic() + action.deadline_s
 
     def run(self) -> str:
@@ -135,9 +139,9 @@ class _Sender:
             return "already there"
         todo = lacking(wanted, found.files)
         if wanted and not todo:
-            if found.stamp != digest(wanted):
-                self._stamp(wanted)
-            return "already there"
+            if found.stamp == digest(wanted, self._hashes):
+                return "already there"
+            return "already there" + self._seal(wanted)
         self._require(source, wanted, todo)
         self._require_room(sum(wanted[path] for path in todo))
         self._copy(source, todo)
@@ -147,10 +151,8 @@ class _Sender:
                 self._node, f"{self._action.target}/{left[0]} should be {wanted[left[0]]} bytes after the copy"
             )
         self._drop_cache(todo)
-        self._stamp(wanted)
-        return (
-            f"sent {len(todo)} {'file' if len(todo) == 1 else 'files'}, {gigabytes(sum(wanted[path] for path in todo))}"
-        )
+        sent = f"{len(todo)} {'file' if len(todo) == 1 else 'files'}, {gigabytes(sum(wanted[path] for path in todo))}"
+        return f"sent {sent}" + self._seal(wanted)
 
     def _look(self) -> Listing:
         return look(self._transport, self._action.target)
@@ -245,8 +247,12 @@ class _Sender:
         names = "\0".join(sent).encode("utf-8", errors="surrogateescape")
         self._transport.run(("python3", "-c", _DROP, self._action.target), deadline_s=300.0, stdin=names)
 
-    def _stamp(self, manifest: Manifest) -> None:
-        self._transport.put(f"{self._action.target}/{STAMP}", digest(manifest).encode(), 0o644)
+    def _seal(self, manifest: Manifest) -> str:
+        """Prove what can be proved, then write the stamp; answers what was proved, for people."""
+        if self._hashes:
+            prove(self._action, self._transport, self._hashes, self._talk)
+        self._transport.put(f"{self._action.target}/{STAMP}", digest(manifest, self._hashes).encode(), 0o644)
+        return f"; sha256 of {len(self._hashes)} of {len(manifest)} files is as pinned" if self._hashes else ""
 
 
 def _files_of(source: Path) -> dict[str, int]:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -28,6 +29,7 @@ from orchestrator.run.bits import Bits
 from orchestrator.run.dockersays import DiskFullError, DockerUnusableError
 from orchestrator.run.images import ImageMissingError, WrongArchitectureError
 from orchestrator.run.local import LocalTransport
+from orchestrator.run.modelproof import WrongContentError
 from orchestrator.run.models import PARTIAL, STAMP, ModelMissingError, digest
 from orchestrator.run.openssh import Child, TunnelRefused, Way, tunnel
 from orchestrator.run.registry import serving
@@ -134,11 +136,11 @@ class Desk:
     key: str
     told: list[str] = field(default_factory=list)
 
-    def image(self, name: str, **extra: float) -> str:
+    def image(self, name: str, **extra: Any) -> str:
         action = SendImage("spark-1", "ghcr.io/owner/image", name, "sparkctl.local/x:1", "image", **extra)
         return self.bits.send_image(action, self.transport, self.told.append)
 
-    def model(self, source: Path, target: Path, manifest: dict[str, int] | None = None, **extra: float) -> str:
+    def model(self, source: Path, target: Path, manifest: dict[str, int] | None = None, **extra: Any) -> str:
         action = SendModel("spark-1", "m", str(source), str(target), "model", tuple((manifest or {}).items()), **extra)
         return self.bits.send_model(action, self.transport, self.told.append)
 
@@ -423,6 +425,39 @@ def test_a_copy_made_by_other_means_is_taken_as_it_is(desk: Desk, source: Path, 
     shutil.rmtree(source)
     assert desk.model(source, target, MANIFEST) == "already there"
     assert (target / STAMP).read_text() == digest(MANIFEST)
+
+
+def hashes_of(folder: Path, *names: str) -> tuple[tuple[str, str], ...]:
+    return tuple((name, hashlib.sha256((folder / name).read_bytes()).hexdigest()) for name in names)
+
+
+def test_content_that_is_pinned_is_read_once_and_then_known(desk: Desk, source: Path, tmp_path: Path) -> None:
+    target, hashes = tmp_path / "m", hashes_of(source, "config.json", "a b/model-00001 ü.safetensors")
+    said = desk.model(source, target, MANIFEST, hashes=hashes)
+    assert said == "sent 3 files, 700.0 kB; sha256 of 2 of 3 files is as pinned"
+    assert desk.model(source, target, MANIFEST, hashes=hashes) == "already there"
+    (target / STAMP).unlink()
+    assert desk.model(source, target, MANIFEST, hashes=hashes).startswith("already there; sha256 of 2 of 3")
+
+
+def test_a_twin_of_the_same_names_and_sizes_is_refused(desk: Desk, source: Path, tmp_path: Path) -> None:
+    target, hashes = tmp_path / "m", hashes_of(source, "config.json", "a b/model-00001 ü.safetensors")
+    shutil.copytree(source, target)
+    (target / "config.json").write_text("[]")
+    with pytest.raises(WrongContentError) as caught:
+        desk.model(source, target, MANIFEST, hashes=hashes)
+    ours, theirs = hashes[0][1], hashes_of(target, "config.json")[0][1]
+    assert f"{target}/config.json should have sha256 {ours}, found {theirs}: " in caught.value.what
+    assert caught.value.remedy.endswith(f"on spark-1: rm -- {target}/config.json, then up again")
+    assert (target / "config.json").read_text() == "[]"
+    assert not (target / STAMP).exists()
+
+
+def test_a_file_that_cannot_be_read_is_no_proof(desk: Desk, source: Path, tmp_path: Path) -> None:
+    hashes = (*hashes_of(source, "config.json"), ("gone.safetensors", "0" * 64))
+    with pytest.raises(NodeError, match=r"cannot read model m: .*gone\.safetensors"):
+        desk.model(source, tmp_path / "m", MANIFEST, hashes=hashes)
+    assert not (tmp_path / "m" / STAMP).exists()
 
 
 def test_links_of_a_download_cache_become_files(desk: Desk, source: Path, tmp_path: Path) -> None:
