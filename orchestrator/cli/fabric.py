@@ -12,6 +12,7 @@ import click
 from orchestrator.cli.options import as_json, ask, catalog, wish
 
 if TYPE_CHECKING:
+    from orchestrator.plan.rdma import RailTest
     from orchestrator.verbs.fabric import Report
 
 COLOURS = {"pass": "green", "warn": "yellow", "fail": "red", "unknown": "yellow"}
@@ -32,14 +33,17 @@ def command() -> None:
 @as_json
 @click.pass_context
 def measure(ctx: click.Context, /, size_mib: int, rounds: int, as_json: bool, **values: Any) -> None:
-    """All-gather between the ranks that PROFILE would have. Exit code 1 when it is slower than it should be.
+    """Measure between the ranks that PROFILE would have. Exit code 1 when something is slower than it should be.
 
-    Nothing may run on the nodes meanwhile: memory is unified, so at most 1 GiB is gathered.
+    ib_write_bw writes over each rail by itself, where image or nodes have it; then all ranks gather together. Nothing
+    may run on the nodes meanwhile: memory is unified, so at most 1 GiB is gathered.
     """
     from orchestrator.verbs.fabric import test
 
     if not as_json:
-        click.echo(f"gathering {size_mib} MiB between all ranks, {rounds} times …", err=True)
+        click.echo(
+            f"writing over each rail, then gathering {size_mib} MiB between all ranks, {rounds} times …", err=True
+        )
     report = test(catalog(ctx), ask(values), size_mib * MIB, rounds)
     click.echo(json.dumps(asdict(report), indent=2) if as_json else _line(report))
     ctx.exit(0 if report.verdict in {"pass", "unknown"} else 1)
@@ -62,4 +66,10 @@ def listing(cluster: str, as_json: bool) -> None:
 def _line(report: Report) -> str:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(report.at))
     word = click.style(report.verdict, fg=COLOURS[report.verdict])
-    return f"{when}  {', '.join(report.nodes)}: {word}, {report.says} ({report.size_bytes // MIB} MiB)"
+    first = f"{when}  {', '.join(report.nodes)}: {word}; all-gather of {report.size_bytes // MIB} MiB: {report.says}"
+    return "\n".join([first, *(f"  {_rail(each)}" for each in report.rails)])
+
+
+def _rail(test: RailTest) -> str:
+    word = click.style(test.verdict, fg=COLOURS[test.verdict])
+    return f"{test.node} {test.device} -> {test.peer} {test.peer_device}: {word}, {test.says}"

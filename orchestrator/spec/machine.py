@@ -28,8 +28,8 @@ class Machine(Spec):
     that people build. ``runtime_bytes`` is what an engine takes beside weights and cache where a card has no figure
     of its own, and ``head_extra_bytes`` what a head rank took beyond the others. ``utilization`` is the share of
     MemTotal that engines are given where a profile says nothing, ``most_utilization`` the largest that was seen to be
-    free while weights load. ``fabric_bytes_s`` is the all-gather bus bandwidth to expect by topology. ``warnings`` are
-    true of every sum over several nodes.
+    free while weights load. ``fabric_bytes_s`` is the all-gather bus bandwidth to expect by topology, ``rail_bytes_s``
+    what RDMA must write over one rail alone. ``warnings`` are true of every sum over several nodes.
     """
 
     name: Name
@@ -45,6 +45,7 @@ class Machine(Spec):
     head_extra_bytes: Bytes
     memory_bandwidth_bytes_s: Bytes
     fabric_bytes_s: dict[str, Positive] = {}
+    rail_bytes_s: Positive | None = None
     ssd_bytes_s: Bytes
     ssd_bytes: Bytes
     steps: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)

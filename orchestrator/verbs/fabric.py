@@ -8,11 +8,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from orchestrator.doctor.finding import Finding
 from orchestrator.facts.node import NodeFacts
-from orchestrator.plan import fabric
+from orchestrator.plan import fabric, rdma
 from orchestrator.plan.launch import LaunchPlan
+from orchestrator.plan.rdma import RailTest
 from orchestrator.plan.resolved import Resolved
 from orchestrator.run.at_once import at_once
 from orchestrator.run.catalog import Catalog
@@ -20,6 +22,7 @@ from orchestrator.run.transport import NodeError, Transport
 from orchestrator.verbs import world
 from orchestrator.verbs.errors import RefusedError, VerbError
 from orchestrator.verbs.plan import built
+from orchestrator.verbs.rdma import measure
 from orchestrator.verbs.running import running
 from orchestrator.verbs.silent import told
 from orchestrator.verbs.sitting import sitting
@@ -31,7 +34,11 @@ DAY_S = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One measurement: Unix time, the nodes by rank, bytes per second and direction of one rank, and the judgement."""
+    """One measurement: Unix time, the nodes by rank, bytes per second and direction of one rank, and the judgement.
+
+    ``verdict`` is of all-gather and rails together (``rdma.together``), ``says`` of the all-gather. ``rails`` is empty
+    where there is no RoCE, and in reports from before rails were measured one by one.
+    """
 
     at: float
     cluster: str
@@ -41,6 +48,7 @@ class Report:
     backend: str
     verdict: str
     says: str
+    rails: tuple[RailTest, ...] = ()
 
 
 def test(catalog: Catalog, ask: Ask, size_bytes: int, rounds: int) -> Report:
@@ -53,16 +61,18 @@ def test(catalog: Catalog, ask: Ask, size_bytes: int, rounds: int) -> Report:
             raise VerbError(*told(answers.silent))
         plan = built(chosen, answers.facts, running(answers.facts, resolved.deployment, resolved.cluster.topology))
         _refuse(answers.facts, size_bytes)
+        machine = catalog.machine("gb10")
+        rails = measure(resolved, plan, seats, machine.rail_bytes_s)
         said = _run(plan, seats, (size_bytes, rounds, resolved.profile.ports.rendezvous))
     measured = fabric.parse(said[plan.head])
     if measured is None:
         words = [f"{node}: {_last(text)}" for node, text in said.items() if text.strip()]
+        words += [f"{rail.device} of {rail.node}: {rail.says}" for rail in rails if rail.verdict != "pass"]
         raise VerbError("the test gave no result", *words, remedy="`sparkctl up` brings the image that it runs in")
-    expected = catalog.machine("gb10").fabric_bytes_s
-    verdict, says = fabric.verdict(measured, expected, resolved.cluster.topology)
+    verdict, says = fabric.verdict(measured, machine.fabric_bytes_s, resolved.cluster.topology)
     names = tuple(node.name for node in resolved.nodes)
-    bandwidth = measured.bus_bytes_s
-    report = Report(time.time(), resolved.cluster.name, names, size_bytes, bandwidth, measured.backend, verdict, says)
+    whole = (measured.backend, rdma.together(verdict, rails), says, rails)
+    report = Report(time.time(), resolved.cluster.name, names, size_bytes, measured.bus_bytes_s, *whole)
     _remember(report)
     return report
 
@@ -71,9 +81,14 @@ def reports(cluster: str) -> tuple[Report, ...]:
     """What was measured on ``cluster`` from here, the oldest first; nothing when the file cannot be read."""
     try:
         rows = json.loads(_file(cluster).read_text(encoding="utf-8"))
-        return tuple(Report(**{**row, "nodes": tuple(row["nodes"])}) for row in rows)
+        return tuple(_report(row) for row in rows)
     except (OSError, ValueError, TypeError, KeyError):
         return ()
+
+
+def _report(row: dict[str, Any]) -> Report:
+    rails = tuple(RailTest(**each) for each in {"rails": (), **row}["rails"])
+    return Report(**{**row, "nodes": tuple(row["nodes"]), "rails": rails})
 
 
 def missing(resolved: Resolved, now: float) -> tuple[Finding, ...]:
