@@ -40,11 +40,11 @@ def measure(ctx: click.Context, /, size_mib: int, rounds: int, as_json: bool, **
     """
     from orchestrator.verbs.fabric import test
 
-    if not as_json:
-        click.echo(
-            f"writing over each rail, then gathering {size_mib} MiB between all ranks, {rounds} times …", err=True
-        )
-    report = test(catalog(ctx), ask(values), size_mib * MIB, rounds)
+    def tell(words: str) -> None:
+        if not as_json:
+            click.echo(words, err=True)
+
+    report = test(catalog(ctx), ask(values), size_mib * MIB, rounds, tell)
     click.echo(json.dumps(asdict(report), indent=2) if as_json else _line(report))
     ctx.exit(0 if report.verdict in {"pass", "unknown"} else 1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -51,8 +51,11 @@ class Report:
     rails: tuple[RailTest, ...] = ()
 
 
-def test(catalog: Catalog, ask: Ask, size_bytes: int, rounds: int) -> Report:
-    """Measure and remember. Raises ``RefusedError`` while something runs there or memory is short."""
+def test(catalog: Catalog, ask: Ask, size_bytes: int, rounds: int, tell: Callable[[str], None]) -> Report:
+    """Measure and remember; ``tell`` hears what is being measured.
+
+    Raises ``RefusedError`` while something runs there or memory is short.
+    """
     chosen = world.choose(catalog, ask, may_assume=False)
     resolved = chosen.resolved
     with sitting(world.seats(resolved.cluster, resolved.nodes)) as seats:
@@ -62,7 +65,8 @@ def test(catalog: Catalog, ask: Ask, size_bytes: int, rounds: int) -> Report:
         plan = built(chosen, answers.facts, running(answers.facts, resolved.deployment, resolved.cluster.topology))
         _refuse(answers.facts, size_bytes)
         machine = catalog.machine("gb10")
-        rails = measure(resolved, plan, seats, machine.rail_bytes_s)
+        rails = measure(resolved, plan, seats, machine.rail_bytes_s, tell)
+        tell(f"gathering {size_bytes // 2**20} MiB between all ranks, {rounds} times …")
         said = _run(plan, seats, (size_bytes, rounds, resolved.profile.ports.rendezvous))
     measured = fabric.parse(said[plan.head])
     if measured is None:

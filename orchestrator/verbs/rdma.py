@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from orchestrator.plan import rdma
 from orchestrator.plan.launch import LaunchPlan
@@ -16,7 +16,11 @@ LOOK_DEADLINE_S = 60.0
 
 
 def measure(
-    resolved: Resolved, plan: LaunchPlan, seats: Mapping[str, Transport], expected: float | None
+    resolved: Resolved,
+    plan: LaunchPlan,
+    seats: Mapping[str, Transport],
+    expected: float | None,
+    tell: Callable[[str], None],
 ) -> tuple[RailTest, ...]:
     """Each rail both ways, for an adapter can be slow in one; the slower counts. Raises what a node raises."""
     pairs = rdma.pairs(resolved.cluster.topology, resolved.nodes)
@@ -42,6 +46,7 @@ def measure(
         if not rdma.way(pair, found):
             tests.append(rdma.unmeasured(pair, found, expected))
             continue
+        tell(f"{pair.writer} {pair.writes.rdma} -> {pair.node} {pair.listens.rdma}, and back …")
         there = one(pair)
         tests.append(there if there.bytes_s is None else rdma.slower(there, one(pair.back())))
     return tuple(tests)

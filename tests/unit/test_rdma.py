@@ -257,7 +257,7 @@ def seats_here(of: Resolved) -> dict[str, LocalTransport]:
 
 
 def test_nodes_and_image_without_the_tool_are_unknown(measured_here: Resolved) -> None:
-    tests = measure(measured_here, plan(here()), seats_here(measured_here), FLOOR)
+    tests = measure(measured_here, plan(here()), seats_here(measured_here), FLOOR, lambda _: None)
     assert [test.verdict for test in tests] == ["unknown", "unknown"]
     assert "none on spark-1 and spark-2" in tests[0].says
 
@@ -270,13 +270,13 @@ def test_the_writer_waits_for_who_listens(
     (Path(os.environ["PATH"]) / TOOL).symlink_to(standin)
     monkeypatch.setenv("STANDIN_GBIT", gbit)
     monkeypatch.setenv("STANDIN_WAIT_S", "0.3")
-    tests = measure(measured_here, plan(here()), seats_here(measured_here), FLOOR)
+    tests = measure(measured_here, plan(here()), seats_here(measured_here), FLOOR, lambda _: None)
     assert [(test.device, test.verdict) for test in tests] == [("roce0", verdict), ("roce1", verdict)]
 
 
 @pytest.mark.skipif(REAL is None, reason="perftest is not installed")
 def test_the_real_tool_takes_our_words_and_says_that_the_device_is_not_there(measured_here: Resolved) -> None:
     (Path(os.environ["PATH"]) / TOOL).symlink_to(str(REAL))
-    tests = measure(measured_here, plan(here()), seats_here(measured_here), FLOOR)
+    tests = measure(measured_here, plan(here()), seats_here(measured_here), FLOOR, lambda _: None)
     assert {test.verdict for test in tests} == {"warn"}
     assert tests[0].says.startswith("Unable to find the Infiniband/RoCE device: compare ibdev2netdev")
