@@ -1,4 +1,4 @@
-"""Rules over the way between two nodes: size of frames, GID tables, routes, and the cabling of a ring.
+"""Rules over the way between two nodes: answers to pings, GID tables, routes, and the cabling of a ring.
 
 NCCL chooses per device the GID that is RoCE v2 and IPv4; its index differs between nodes and drifts, so only the table
 is looked at and no index is ever set.
@@ -11,32 +11,11 @@ from collections.abc import Iterator
 
 from orchestrator.doctor.code import Code
 from orchestrator.doctor.finding import Finding
+from orchestrator.doctor.frames import MTU_PATH_TOO_SMALL, fits
 from orchestrator.doctor.sight import Sight, active, device, netdev, port_of
 from orchestrator.facts.detail import Gid, NodeDetail
 from orchestrator.spec.cluster import Node
 
-MTU_1500 = Code(
-    "MTU_1500",
-    "an MTU of 9000 on every rail",
-    "At 1500 RDMA uses frames of 1024 bytes and the link loses a fifth of its speed; ConnectX-7 starts with "
-    "1500, also after "
-    "an update of its firmware.",
-    "set mtu: 9000 for the rail in /etc/netplan/40-cx7.yaml on both ends (and on the switch): sudo netplan apply",
-)
-MTU_DIFFERS = Code(
-    "MTU_DIFFERS",
-    "the same MTU on all nodes of a rail",
-    "The end with the smaller frames drops the larger ones: small messages pass, large ones end with "
-    "IBV_WC_RETRY_EXC_ERR.",
-    "set the same mtu in /etc/netplan/40-cx7.yaml on all nodes: sudo netplan apply",
-)
-MTU_PATH_TOO_SMALL = Code(
-    "MTU_PATH_TOO_SMALL",
-    "frames of the rails' own size from node to node",
-    "Both ends take large frames and something between them does not: the start works and the first large "
-    "transfer hangs.",
-    "raise the MTU of the switch's ports: ping -M do -s 8972 ADDRESS",
-)
 PEER_UNREACHABLE = Code(
     "PEER_UNREACHABLE",
     "an answer from every other node on the fabric",
@@ -72,36 +51,8 @@ def findings(sight: Sight) -> Iterator[Finding]:
         yield from _pings(sight, node, detail)
         yield from _routes(sight, node, detail)
     for node, detail in sight.on_fabric():
-        yield from _mtu(node, detail)
         yield from _gids(node, detail)
-    yield from _mtus(sight)
     yield from _ring(sight)
-
-
-def _mtu(node: Node, detail: NodeDetail) -> Iterator[Finding]:
-    sizes = {rail.netdev: dev.mtu for rail in node.rails if (dev := netdev(detail, rail.netdev)) and dev.mtu}
-    if not sizes:
-        yield MTU_1500.unknown(node.name, "the node told no MTU")
-        return
-    said = ", ".join(f"{name} {size}" for name, size in sizes.items())
-    small = [name for name, size in sizes.items() if size <= 1500]
-    yield MTU_1500.warn(node.name, said) if small else MTU_1500.passed(node.name, said)
-
-
-def _mtus(sight: Sight) -> Iterator[Finding]:
-    """Rails are compared by subnet: only ends that talk to each other must agree."""
-    by_network: dict[str, dict[str, int]] = {}
-    for node, detail in sight.on_wires():
-        for rail in node.rails:
-            dev = netdev(detail, rail.netdev)
-            for address in dev.addresses if dev and dev.mtu else ():
-                if dev and dev.mtu:
-                    network = str(ipaddress.ip_interface(address).network)
-                    by_network.setdefault(network, {})[node.name] = dev.mtu
-    for network, sizes in by_network.items():
-        if len(sizes) > 1:
-            said = f"{network}: " + ", ".join(f"{name} {size}" for name, size in sizes.items())
-            yield MTU_DIFFERS.fail("", said) if len(set(sizes.values())) > 1 else MTU_DIFFERS.passed("", said)
 
 
 def _pings(sight: Sight, node: Node, detail: NodeDetail) -> Iterator[Finding]:
@@ -111,11 +62,12 @@ def _pings(sight: Sight, node: Node, detail: NodeDetail) -> Iterator[Finding]:
     if not near:
         yield PEER_UNREACHABLE.unknown(node.name, "nobody pinged from here")
         return
-    most = max((dev.mtu for rail in node.rails if (dev := netdev(detail, rail.netdev)) and dev.mtu), default=0)
     for address in near:
         answers = {size: ok for (to, size), ok in detail.pings.items() if to == address}
-        # 28 bytes of IP and ICMP come on top; what is larger than our own MTU cannot leave, and MTU_1500 says so.
-        lost = [size for size, ok in answers.items() if not ok and size + 28 <= (most or size + 28)]
+        # 28 bytes of IP and ICMP come on top. What is larger than the MTU of an end cannot pass it, and MTU_1500 or
+        # MTU_DIFFERS says so of that end: only what both should take is asked of the way between them.
+        most = fits(sight, node, detail, address)
+        lost = [size for size, ok in answers.items() if not ok and (most is None or size + 28 <= most)]
         if not any(answers.values()):
             yield PEER_UNREACHABLE.fail(
                 node.name, f"no answer from {address}", PEER_UNREACHABLE.remedy.replace("ADDRESS", address)
@@ -124,7 +76,9 @@ def _pings(sight: Sight, node: Node, detail: NodeDetail) -> Iterator[Finding]:
             said = f"{address} answers {max(size for size, ok in answers.items() if ok)} bytes and not {min(lost)}"
             yield MTU_PATH_TOO_SMALL.fail(node.name, said, MTU_PATH_TOO_SMALL.remedy.replace("ADDRESS", address))
         else:
-            yield MTU_PATH_TOO_SMALL.passed(node.name, f"{address} answers {max(answers)} bytes")
+            yield MTU_PATH_TOO_SMALL.passed(
+                node.name, f"{address} answers {max(size for size, ok in answers.items() if ok)} bytes"
+            )
 
 
 def _is_near(sight: Sight, node: Node, detail: NodeDetail, address: str) -> bool:

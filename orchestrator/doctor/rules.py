@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from orchestrator.doctor import (
     clock,
+    frames,
     image,
     known,
     memory,
@@ -52,6 +53,7 @@ _NODES: tuple[Rule, ...] = (
     parity.findings,
     memory.findings,
     rails.findings,
+    frames.findings,
     paths.findings,
     clock.findings,
 )

@@ -11,7 +11,7 @@ from orchestrator.doctor.rules import everything
 from orchestrator.doctor.sight import Sight
 from orchestrator.facts.detail import Gid, Netdev, RdmaDevice
 from orchestrator.spec.cluster import Cluster, Node
-from tests.unit.patients import alarms, detail, fabric, gids, image, netdev, rdma, sight, spark
+from tests.unit.patients import alarms, detail, fabric, gids, image, netdev, rdma, said, sight, spark
 
 OF = spark()
 HERE, THERE = OF.nodes
@@ -108,14 +108,51 @@ def test_an_mtu_of_1500_on_both_ends() -> None:
     assert found == [("warn", "MTU_1500", "node-a"), ("warn", "MTU_1500", "node-b")]
 
 
-def test_an_mtu_that_only_one_end_has() -> None:
-    found = met(netdevs=rails(mtu=4200), pings={})
+def lost(address: str) -> dict[tuple[str, int], bool]:
+    return {(address, 56): True, (address, 8972): False}
+
+
+@pytest.mark.parametrize("size", [1500, 4200])
+@pytest.mark.parametrize("odd", ["node-a", "node-b"])
+def test_an_mtu_that_only_one_end_has_is_said_of_that_end_alone(odd: str, size: int) -> None:
+    """Both ends lose large pings, and only one of them has to be touched."""
+    own = HERE if odd == "node-a" else THERE
+    a: dict[str, Any] = {"pings": lost("192.168.100.12")}
+    b: dict[str, Any] = {"pings": lost("192.168.100.11")}
+    (a if odd == "node-a" else b)["netdevs"] = (netdev(own.rails[0], mtu=size), netdev(own.rails[1]))
+    (found,) = said(sight(OF, node_a=a, node_b=b))
+    assert (found.verdict, found.code, found.node) == ("fail", "MTU_DIFFERS", odd)
+    assert found.remedy.startswith(f"on {odd}: sudo ip link set enp1s0f0np0 mtu 9000;")
+    assert "netplan" in found.remedy
+
+
+def test_both_twins_of_an_end_are_one_finding() -> None:
+    (found,) = said(sight(OF, node_b={"netdevs": rails(mtu=1500), "pings": {}}))
+    assert (found.code, found.node) == ("MTU_DIFFERS", "node-b")
+    assert "enp1s0f0np0 1500" in found.observed
+    assert "sudo ip link set enP2p1s0f0np0 mtu 9000" in found.remedy
+
+
+def test_two_sizes_of_which_neither_is_the_recommended_one_are_of_no_single_node() -> None:
+    a = {"netdevs": tuple(netdev(rail, mtu=4200) for rail in HERE.rails), "pings": {}}
+    found = alarms(sight(OF, node_a=a, node_b={"netdevs": rails(mtu=2000), "pings": {}}))
     assert found == [("fail", "MTU_DIFFERS", "")] * 2
+
+
+def test_the_one_that_most_are_unlike_is_named() -> None:
+    of = spark(cluster=fabric(("node-a", "node-b", "node-c", "node-d"), "switch"), nodes=4)
+    small = {
+        f"node_{name}": {"netdevs": tuple(netdev(rail, mtu=mtu) for rail in node.rails), "pings": {}}
+        for name, mtu, node in zip("abcd", (4200, 4200, 2000, 4200), of.nodes, strict=True)
+    }
+    assert alarms(sight(of, **small)) == [("fail", "MTU_DIFFERS", "node-c")]
 
 
 def test_a_switch_that_drops_large_frames() -> None:
     pings = {("192.168.100.11", 56): True, ("192.168.100.11", 8972): False}
-    assert met(pings=pings) == [("fail", "MTU_PATH_TOO_SMALL", "node-b")]
+    (found,) = said(sight(OF, node_b={"pings": pings}))
+    assert (found.verdict, found.code, found.node) == ("fail", "MTU_PATH_TOO_SMALL", "node-b")
+    assert found.remedy == "raise the MTU of the switch's ports: ping -M do -s 8972 192.168.100.11"
 
 
 def test_a_peer_that_does_not_answer() -> None:
