@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from orchestrator.doctor import clock, frames, image, memory, node, parity, paths, planned, rails, rendered
+from orchestrator.doctor import clock, frames, image, memory, node, parity, paths, planned, rails, rendered, wires
 from orchestrator.doctor.code import Code
 from orchestrator.spec.pins import KnownBadTable
 
@@ -57,7 +57,7 @@ FABRIC_TEST_MISSING = Code(
 )
 # Nothing could be brought to the nodes or checked there without these.
 NEVER_WAIVED = frozenset({"IMAGE_DIGEST_UNKNOWN", "NODE_SILENT"})
-_ROOMS: tuple[ModuleType, ...] = (node, image, parity, memory, rails, frames, paths, clock, planned, rendered)
+_ROOMS: tuple[ModuleType, ...] = (node, image, parity, memory, wires, rails, frames, paths, clock, planned, rendered)
 
 
 def codes() -> dict[str, Code]:

@@ -124,18 +124,22 @@ def _mtus(sizes: Mapping[str, list[_Size]], wrong: Mapping[str, list[_Size]]) ->
         yield MTU_DIFFERS.fail(name, said, _raise(own[0].node, dict.fromkeys(each.netdev for each in own)))
 
 
-def fits(sight: Sight, node: Node, detail: NodeDetail, address: str) -> int | None:
+def by_address(sight: Sight) -> dict[str, int]:
+    """The MTU of the end that holds an address, for every rail of which it is known."""
+    return {
+        rail.address: dev.mtu
+        for node, detail in sight.on_wires()
+        for rail in node.rails
+        if (dev := netdev(detail, rail.netdev)) and dev.mtu
+    }
+
+
+def fits(node: Node, detail: NodeDetail, address: str, sizes: Mapping[str, int]) -> int | None:
     """The largest frame that both ends of the way to ``address`` take; None where neither told."""
     own = [dev for rail in node.rails if (dev := netdev(detail, rail.netdev)) and dev.mtu]
     beside = [dev for dev in own if any(_holds(each, address) for each in dev.addresses)] or own
-    there = [
-        dev
-        for other, told in sight.on_wires()
-        for rail in other.rails
-        if rail.address == address and (dev := netdev(told, rail.netdev)) and dev.mtu
-    ]
-    sizes = [max(dev.mtu or 0 for dev in side) for side in (beside, there) if side]
-    return min(sizes, default=None)
+    ends = [max(dev.mtu or 0 for dev in beside)] if beside else []
+    return min([*ends, sizes[address]] if address in sizes else ends, default=None)
 
 
 def _holds(interface: str, address: str) -> bool:

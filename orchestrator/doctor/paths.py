@@ -7,12 +7,13 @@ is looked at and no index is ever set.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from orchestrator.doctor.code import Code
 from orchestrator.doctor.finding import Finding
-from orchestrator.doctor.frames import MTU_PATH_TOO_SMALL, fits
+from orchestrator.doctor.frames import MTU_PATH_TOO_SMALL, by_address, fits
 from orchestrator.doctor.sight import Sight, active, device, netdev, port_of
+from orchestrator.doctor.wires import Wires
 from orchestrator.facts.detail import Gid, NodeDetail
 from orchestrator.spec.cluster import Node
 
@@ -47,26 +48,34 @@ RING_CABLING = Code(
 
 
 def findings(sight: Sight) -> Iterator[Finding]:
+    wires, sizes = Wires(sight), by_address(sight)
     for node, detail in sight.on_wires():
-        yield from _pings(sight, node, detail)
-        yield from _routes(sight, node, detail)
+        # What LINK_DOWN or TWINS_IN_ONE_SUBNET explains is not said again.
+        explained = wires.cut(node)
+        yield from _pings(sight, node, detail, explained, sizes)
+        yield from _routes(sight, node, detail, explained)
     for node, detail in sight.on_fabric():
         yield from _gids(node, detail)
     yield from _ring(sight)
 
 
-def _pings(sight: Sight, node: Node, detail: NodeDetail) -> Iterator[Finding]:
+def _pings(
+    sight: Sight, node: Node, detail: NodeDetail, explained: frozenset[str], sizes: Mapping[str, int]
+) -> Iterator[Finding]:
     near = [
         address for address in dict.fromkeys(to for to, _ in detail.pings) if _is_near(sight, node, detail, address)
     ]
     if not near:
         yield PEER_UNREACHABLE.unknown(node.name, "nobody pinged from here")
         return
-    for address in near:
-        answers = {size: ok for (to, size), ok in detail.pings.items() if to == address}
+    by_size: dict[str, dict[int, bool]] = {}
+    for (to, size), ok in detail.pings.items():
+        by_size.setdefault(to, {})[size] = ok
+    for address in [each for each in near if each not in explained]:
+        answers = by_size[address]
         # 28 bytes of IP and ICMP come on top. What is larger than the MTU of an end cannot pass it, and MTU_1500 or
         # MTU_DIFFERS says so of that end: only what both should take is asked of the way between them.
-        most = fits(sight, node, detail, address)
+        most = fits(node, detail, address, sizes)
         lost = [size for size, ok in answers.items() if not ok and (most is None or size + 28 <= most)]
         if not any(answers.values()):
             yield PEER_UNREACHABLE.fail(
@@ -116,8 +125,9 @@ def _gids(node: Node, detail: NodeDetail) -> Iterator[Finding]:
             yield NO_ROCE_V2_GID.fail(node.name, f"{name} has {len(found.gids)} GIDs ({kinds}), none of them", remedy)
 
 
-def _routes(sight: Sight, node: Node, detail: NodeDetail) -> Iterator[Finding]:
+def _routes(sight: Sight, node: Node, detail: NodeDetail, explained: frozenset[str]) -> Iterator[Finding]:
     peers = {rail.address: other.name for other in sight.nodes if other.name != node.name for rail in other.rails[:1]}
+    peers = {address: name for address, name in peers.items() if address not in explained}
     ways = {address: detail.routes[address] for address in peers if address in detail.routes}
     if not ways:
         if peers:
@@ -159,6 +169,6 @@ def _ports(node: Node, detail: NodeDetail) -> dict[str, str]:
     found = {}
     for rail in node.rails:
         dev = netdev(detail, rail.netdev)
-        for address in dev.addresses if dev and dev.up else ():
+        for address in dev.addresses if dev else ():
             found[str(ipaddress.ip_interface(address).network)] = port_of(rail.netdev, dev.port if dev else "")
     return found

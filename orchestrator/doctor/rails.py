@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from orchestrator.doctor.code import Code
 from orchestrator.doctor.finding import Finding
 from orchestrator.doctor.sight import Sight, active, device, netdev, port_of
+from orchestrator.doctor.wires import Wires, dark
 from orchestrator.facts.detail import NodeDetail
 from orchestrator.spec.cluster import Node
 
@@ -67,9 +68,10 @@ HEALTHY_SHARE = 0.4
 
 
 def findings(sight: Sight) -> Iterator[Finding]:
+    wires = Wires(sight)
     for node, detail in sight.on_wires():
         yield _on_node(sight, node, detail)
-        yield _subnets(node, detail)
+        yield _subnets(node, detail, wires.astray(node))
     for node, detail in sight.on_fabric():
         yield from _active(sight, node, detail)
         yield from _whole(node, detail)
@@ -84,9 +86,13 @@ def _on_node(sight: Sight, node: Node, detail: NodeDetail) -> Finding:
     if not held and detail.netdevs is None:
         return RAIL_NOT_ON_NODE.unknown(node.name, "the node told no addresses")
     names = {dev.name for dev in detail.netdevs or ()} | set(held.values())
-    # A node that told netdevs but no address of any of them did not tell addresses at all.
+    # A node that told netdevs but no address of any of them did not tell addresses at all; a netdev without a link may
+    # have lost its address with it.
     wrong = [
-        rail for rail in node.rails if rail.netdev not in names or (held and held.get(rail.address) != rail.netdev)
+        rail
+        for rail in node.rails
+        if rail.netdev not in names
+        or (held and held.get(rail.address) != rail.netdev and rail not in dark(node, detail))
     ]
     if not wrong:
         return RAIL_NOT_ON_NODE.passed(node.name, ", ".join(f"{rail.address} on {rail.netdev}" for rail in node.rails))
@@ -111,18 +117,30 @@ def _active(sight: Sight, node: Node, detail: NodeDetail) -> Iterator[Finding]:
         yield HCA_NOT_ACTIVE.unknown(node.name, "the node told no RDMA devices")
         return
     bad = []
+    out = {rail.rdma for rail in dark(node, detail)}
     for name in wanted:
+        if name in out:
+            continue
         found = device(detail, name)
         if found is None or not active(found):
             bad.append(f"{name} is {found.state if found else 'not there'}")
     if bad:
         yield HCA_NOT_ACTIVE.fail(node.name, "; ".join(bad), _offer(sight, node))
-    else:
-        yield HCA_NOT_ACTIVE.passed(node.name, ", ".join(wanted))
+    elif set(wanted) - out:
+        yield HCA_NOT_ACTIVE.passed(node.name, ", ".join(name for name in wanted if name not in out))
 
 
 def _offer(sight: Sight, broken: Node) -> str:
-    """Each node's own active devices, so that the values can be copied from the finding."""
+    """Each node's own active devices, so that the values can be copied from the finding.
+
+    Never fewer than the node has rails: who copied that would give away half a port for a device that needs a look.
+    """
+    wanted = [rail for rail in broken.rails if rail.rdma]
+    there = [each for node, detail in sight.on_fabric() if node.name == broken.name for each in detail.rdma or ()]
+    if 0 < sum(map(active, there)) < len(wanted):
+        idle = next((each for each in there if not active(each) and each.name in {rail.rdma for rail in wanted}), None)
+        name = idle.netdev or wanted[0].netdev if idle else wanted[0].netdev
+        return f"on {broken.name}: rdma link show; ip -br link show {name}; sudo dmesg | grep -i mlx5 | tail"
     offers = []
     for node, detail in sight.on_fabric():
         names = [each.name for each in detail.rdma or () if active(each)]
@@ -154,7 +172,7 @@ def _whole(node: Node, detail: NodeDetail) -> Iterator[Finding]:
         yield HALF_PORT_ONLY.passed(node.name, ", ".join(sorted(used)))
 
 
-def _subnets(node: Node, detail: NodeDetail) -> Finding:
+def _subnets(node: Node, detail: NodeDetail, astray: frozenset[str]) -> Finding:
     """The rails and their twins, whether or not the cluster file names those."""
     if detail.netdevs is None:
         return TWINS_IN_ONE_SUBNET.unknown(node.name, "the node told no netdevs")
@@ -166,7 +184,10 @@ def _subnets(node: Node, detail: NodeDetail) -> Finding:
             continue
         for network in {str(ipaddress.ip_interface(each).network) for each in dev.addresses}:
             if network in seen:
-                return TWINS_IN_ONE_SUBNET.warn(node.name, f"{seen[network]} and {dev.name} both in {network}")
+                said = f"{seen[network]} and {dev.name} both in {network}"
+                # Where all nodes are like that it may work; where one is, its twin has nobody to talk to.
+                lost = {seen[network], dev.name} & astray
+                return TWINS_IN_ONE_SUBNET.fail(node.name, said) if lost else TWINS_IN_ONE_SUBNET.warn(node.name, said)
             seen[network] = dev.name
     return TWINS_IN_ONE_SUBNET.passed(node.name, ", ".join(seen) or "no addresses")
 

@@ -18,6 +18,7 @@ from orchestrator.doctor import (
     preflight,
     rails,
     rendered,
+    wires,
 )
 from orchestrator.doctor.catalogue import BEFORE_A_START
 from orchestrator.doctor.finding import Finding
@@ -52,6 +53,7 @@ _NODES: tuple[Rule, ...] = (
     image.findings,
     parity.findings,
     memory.findings,
+    wires.findings,
     rails.findings,
     frames.findings,
     paths.findings,

@@ -15,6 +15,7 @@ class Netdev:
     """A network interface. ``port`` names the physical port; twins (two PCIe functions of one port) share it.
 
     ``addresses`` are IPv4 with prefix length, such as ``192.168.100.11/24``. ``wireless`` is by sysfs, not by name.
+    ``up`` is a link that carries; ``enabled`` is what an operator set (``ip link set up``), None where nobody told.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Netdev:
     port: str = ""
     driver: str = ""
     wireless: bool = False
+    enabled: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

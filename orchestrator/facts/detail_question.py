@@ -27,7 +27,7 @@ echo "== netdevs"
 for d in "$r"/sys/class/net/*; do
   [ -e "$d/mtu" ] || continue
   printf 'netdev %s\n' "${d##*/}"
-  for f in operstate carrier mtu speed phys_switch_id phys_port_name; do show "$f" "$d/$f"; done
+  for f in operstate flags carrier mtu speed phys_switch_id phys_port_name; do show "$f" "$d/$f"; done
   last device "$d/device"; last driver "$d/device/driver"
   if [ -e "$d/wireless" ] || [ -e "$d/phy80211" ]; then echo 'wireless yes'; fi
 done

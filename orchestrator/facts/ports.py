@@ -110,6 +110,7 @@ def _netdev(name: str, said: Mapping[str, str], has: tuple[str, ...], port: str)
         port=port,
         driver=said.get("driver", ""),
         wireless=said.get("wireless") == "yes",
+        enabled=_is_set(said.get("flags", "")),
     )
 
 
@@ -136,6 +137,11 @@ def _gid(row: str) -> Gid | None:
     """``INDEX VALUE NETDEV TYPE``; the type has a blank in it, and a dash stands for a netdev that is not told."""
     match = re.fullmatch(r"(\d+) ([0-9a-f:]+) (\S+) ?(.*)", row)
     return Gid(int(match[1]), match[2], match[4], "" if match[3] == "-" else match[3]) if match else None
+
+
+def _is_set(flags: str) -> bool | None:
+    """IFF_UP, the lowest bit of the flags (Linux, include/uapi/linux/if.h); None where sysfs did not tell."""
+    return bool(int(flags, 16) & 1) if re.fullmatch(r"0x[0-9a-f]+", flags) else None
 
 
 def _number(text: str) -> int | None:

@@ -24,6 +24,7 @@ class Nic:
     mtu: str = "9000"
     wireless: bool = False
     ipv4_gid: str = "c0a8:640b"
+    enabled: bool = True
 
 
 def gb10(*, switch: str = SWITCH, names: str = "enp1s0f{0}np{0} enP2p1s0f{0}np{0}") -> tuple[Nic, ...]:
@@ -67,7 +68,7 @@ def _netdev(root: Path, nic: Nic) -> None:
     driver = root / "sys/bus/pci/drivers" / nic.driver
     driver.mkdir(parents=True, exist_ok=True)
     net = device / "net" / nic.netdev
-    says = {"operstate": "up" if nic.up else "down", "mtu": nic.mtu}
+    says = {"operstate": "up" if nic.up else "down", "mtu": nic.mtu, "flags": "0x1003" if nic.enabled else "0x1002"}
     says |= {"speed": nic.speed if nic.up else "-1"} if nic.speed else {}
     says |= {"phys_switch_id": nic.switch, "phys_port_name": f"p{nic.pci[-1]}"} if nic.switch else {}
     _write(root, str(net.relative_to(root)), says)

@@ -109,12 +109,20 @@ def test_two_adapters_at_the_same_place_of_two_domains_are_told_apart_by_their_s
 def test_netdevs_say_what_sysfs_says(spark: NodeDetail) -> None:
     named = {each.name: each for each in spark.netdevs or ()}
     assert named["enp1s0f0np0"] == Netdev(
-        "enp1s0f0np0", True, 9000, 200000, ("192.168.100.11/24",), f"{sysfs.SWITCH} p0", "mlx5_core"
+        "enp1s0f0np0", True, 9000, 200000, ("192.168.100.11/24",), f"{sysfs.SWITCH} p0", "mlx5_core", enabled=True
     )
     assert (named["enp1s0f1np1"].up, named["enp1s0f1np1"].speed_mbit) == (False, None)
+    assert (named["enp1s0f1np1"].enabled, named["lo"].enabled) == (True, None)
     assert (named["wlP9s9"].wireless, named["wlP9s9"].speed_mbit) == (True, None)
     assert named["lo"].up
     assert "bonding_masters" not in named
+
+
+def test_a_netdev_that_is_switched_off_is_told_from_one_without_a_cable(tmp_path: Path) -> None:
+    sysfs.build(tmp_path, tuple(replace(nic, up=False, enabled=nic.pci.startswith("0002")) for nic in sysfs.gb10()))
+    named = {each.name: each for each in ask(tmp_path).netdevs or ()}
+    assert (named["enp1s0f0np0"].up, named["enp1s0f0np0"].enabled) == (False, False)
+    assert (named["enP2p1s0f0np0"].up, named["enP2p1s0f0np0"].enabled) == (False, True)
 
 
 def test_rdma_devices_know_their_netdev_port_and_gids(spark: NodeDetail) -> None:

@@ -64,6 +64,18 @@ def test_twins_in_one_subnet() -> None:
     assert ("warn", "TWINS_IN_ONE_SUBNET", "node-b") in met(netdevs=shared)
 
 
+def test_a_twin_that_strayed_into_the_subnet_of_the_other_is_one_finding() -> None:
+    """Its peer cannot answer it any more: that follows, and is not said again."""
+    stray = (rails()[0], replace(rails()[1], addresses=("192.168.100.99/24",)))
+    of = THERE.model_copy(
+        update={"rails": (THERE.rails[0], THERE.rails[1].model_copy(update={"address": "192.168.100.99"}))}
+    )
+    moved = OF.cluster.model_copy(update={"nodes": (HERE, of)})
+    b = {"netdevs": stray, "pings": unanswered(HERE, 1)}
+    a = {"pings": unanswered(of, 1)}
+    assert alarms(sight(spark(cluster=moved), node_a=a, node_b=b)) == [("fail", "TWINS_IN_ONE_SUBNET", "node-b")]
+
+
 def test_a_twin_that_no_rail_names_counts_for_subnets_too() -> None:
     one = spark(cluster=fabric(node_a=("rocep1s0f0",), node_b=("rocep1s0f0",)))
     both = (*(netdev(rail) for rail in one.nodes[1].rails), replace(rails()[1], addresses=("192.168.100.99/24",)))
@@ -97,6 +109,75 @@ def test_a_slow_link_unless_it_is_a_breakout(topology: str, speed: int, bad: boo
 def test_a_rail_is_judged_by_what_it_moved() -> None:
     assert met(measured_gbit={"rocep1s0f0": 97.0, "roceP2p1s0f0": 12.9}) == [("warn", "RAIL_DEGRADED", "node-b")]
     assert met(measured_gbit={}) == []
+
+
+# --- links
+
+
+def dark(node: Node, *which: int, **changes: Any) -> dict[str, Any]:
+    """What a node tells whose rails ``which`` have no carrier: devices down, pings lost, and a route elsewhere."""
+    other = THERE if node == HERE else HERE
+    return {
+        "netdevs": tuple(
+            netdev(rail, up=False, speed_mbit=None, addresses=(), **changes) if at in which else netdev(rail)
+            for at, rail in enumerate(node.rails)
+        ),
+        "rdma": tuple(
+            rdma(rail, state="1: DOWN", gids=()) if at in which else rdma(rail) for at, rail in enumerate(node.rails)
+        ),
+        "pings": unanswered(other, *which),
+        "routes": {rail.address: "wlP9s9" if at in which else rail.netdev for at, rail in enumerate(other.rails)},
+    }
+
+
+def unanswered(of: Node, *which: int) -> dict[tuple[str, int], bool]:
+    return {(rail.address, size): at not in which for at, rail in enumerate(of.rails) for size in (56, 8972)}
+
+
+def test_one_twin_without_a_link_is_one_finding_that_names_the_cable() -> None:
+    (found,) = said(sight(OF, node_a={"pings": unanswered(THERE, 1)}, node_b=dark(THERE, 1)))
+    assert (found.verdict, found.code, found.node) == ("fail", "LINK_DOWN", "node-b")
+    assert found.observed == "no carrier on node-b enP2p1s0f0np0"
+    assert found.remedy == ("look at the cable between node-b and node-a; on node-b: ip -br link show enP2p1s0f0np0")
+
+
+def test_a_cable_that_is_out_darkens_both_ends_and_is_one_finding() -> None:
+    (found,) = said(sight(OF, node_a=dark(HERE, 0, 1), node_b=dark(THERE, 0, 1)))
+    assert (found.code, found.node) == ("LINK_DOWN", "")
+    assert "node-a enp1s0f0np0" in found.observed
+    assert "node-b enP2p1s0f0np0" in found.observed
+    assert "the cable between node-a and node-b" in found.remedy
+
+
+def test_an_end_that_is_switched_off_explains_the_other() -> None:
+    (found,) = said(sight(OF, node_a=dark(HERE, 0, enabled=False), node_b=dark(THERE, 0, enabled=True)))
+    assert (found.code, found.node, found.observed) == ("LINK_DOWN", "node-a", "enp1s0f0np0 is switched off")
+    assert found.remedy == "on node-a: sudo ip link set enp1s0f0np0 up"
+
+
+def test_at_a_switch_the_cable_leads_to_the_switch() -> None:
+    of = spark(cluster=fabric(("node-a", "node-b", "node-c", "node-d"), "switch"), nodes=4)
+    out: dict[str, Any] = {
+        "netdevs": tuple(netdev(rail, up=False, addresses=()) for rail in of.nodes[2].rails),
+        "pings": {},
+    }
+    out |= {"rdma": tuple(rdma(rail, state="1: DOWN") for rail in of.nodes[2].rails)}
+    (found,) = said(sight(of, node_c=out))
+    assert (found.code, found.node) == ("LINK_DOWN", "node-c")
+    assert "between node-c and the switch" in found.remedy
+
+
+def test_a_cable_in_the_other_cage_is_a_matter_of_names_and_of_no_cable() -> None:
+    there = tuple(replace(each, name=f"{each.name[:-1]}1", port="port-1") for each in devices())
+    found = met(**dark(THERE, 0, 1) | {"rdma": (*(replace(each, state="1: DOWN") for each in devices()), *there)})
+    assert found == [("fail", "HCA_NOT_ACTIVE", "node-b")]
+
+
+def test_no_remedy_gives_half_a_port_away() -> None:
+    (found,) = said(sight(OF, node_b={"rdma": (devices()[0], replace(devices()[1], state="1: DOWN"))}))
+    assert (found.code, found.node) == ("HCA_NOT_ACTIVE", "node-b")
+    assert "cluster.yaml" not in found.remedy
+    assert "ip -br link show enP2p1s0f0np0" in found.remedy
 
 
 # --- paths
