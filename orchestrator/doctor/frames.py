@@ -10,6 +10,7 @@ import ipaddress
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from orchestrator.doctor.code import Code
 from orchestrator.doctor.finding import Finding
@@ -143,4 +144,9 @@ def fits(node: Node, detail: NodeDetail, address: str, sizes: Mapping[str, int])
 
 
 def _holds(interface: str, address: str) -> bool:
-    return ipaddress.ip_address(address) in ipaddress.ip_interface(interface).network
+    return ipaddress.ip_address(address) in _network(interface)
+
+
+@cache
+def _network(interface: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    return ipaddress.ip_interface(interface).network

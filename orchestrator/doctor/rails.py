@@ -62,6 +62,20 @@ RAIL_DEGRADED = Code(
     "shut the node down, take its power away for a minute, start it again and measure again",
 )
 
+FABRIC_SLOW = Code(
+    "FABRIC_SLOW",
+    "the bandwidth of a fabric that is set up as it should be",
+    "All-gather moved about 3 GB/s over sockets or with another build of NCCL (NVIDIA/dgx-spark-playbooks issues 102 "
+    "and 103), and 98 Gbit/s with one of the two devices of a port "
+    "(tonyd2wild/DeepSeek-v4-Flash-Vision-Exp-DSpark-1M-NVFP4-KV-2x-DGX-Spark issue 35). Healthy ones were seen from "
+    "17.57 GB/s (eight nodes at a switch) to 23.74 GB/s; a figure over all rails does not tell which of them is slow.",
+    "sparkctl logs PROFILE | grep -E 'Using network|NET/IB : Using': IB, and both devices of the port, should be there",
+)
+
+# Above the 3.04 GB/s that sockets and a wrong build gave, far below anything healthy.
+SOCKET_BYTES_S = 3.5e9
+# 98 Gbit/s: what one of two twins moved. A ring is whole with 10 GB/s (NVIDIA's own script), so it is not judged so.
+ONE_TWIN_BYTES_S = 12.25e9
 ADVICE_SPEED_MBIT = 200_000
 # One twin moves 92 to 112 of the 200 Gbit/s that its link says (NVIDIA's performance guide), so half is healthy.
 HEALTHY_SHARE = 0.4
@@ -77,6 +91,7 @@ def findings(sight: Sight) -> Iterator[Finding]:
         yield from _whole(node, detail)
         yield from _speed(sight, node, detail)
         yield from _measured(node, detail)
+    yield from _whole_fabric(sight)
 
 
 def _on_node(sight: Sight, node: Node, detail: NodeDetail) -> Finding:
@@ -203,6 +218,27 @@ def _speed(sight: Sight, node: Node, detail: NodeDetail) -> Iterator[Finding]:
             yield LINK_SLOW.warn(node.name, said, LINK_SLOW.remedy.replace("NETDEV", rail.netdev))
         else:
             yield LINK_SLOW.passed(node.name, f"{rail.netdev} at {dev.speed_mbit // 1000} Gbit/s")
+
+
+def _whole_fabric(sight: Sight) -> Iterator[Finding]:
+    nodes = list(sight.on_fabric())
+    if len(nodes) < 2 or sight.plan is None:
+        return
+    if sight.bus_bytes_s is None:
+        yield FABRIC_SLOW.unknown("", "nobody measured these nodes together with NCCL")
+        return
+    said = f"all-gather at {sight.bus_bytes_s / 1e9:.2f} GB/s"
+    halves = sight.cluster.topology != "ring" and all(len(devices(node)) > 1 for node, _ in nodes)
+    if sight.bus_bytes_s < SOCKET_BYTES_S:
+        yield FABRIC_SLOW.warn("", f"{said}, as over sockets or with another build of NCCL")
+    elif halves and sight.bus_bytes_s <= ONE_TWIN_BYTES_S:
+        yield FABRIC_SLOW.warn("", f"{said}, as with one of the two devices of a port")
+    else:
+        yield FABRIC_SLOW.passed("", said)
+
+
+def devices(node: Node) -> list[str]:
+    return [rail.rdma for rail in node.rails if rail.rdma]
 
 
 def _measured(node: Node, detail: NodeDetail) -> Iterator[Finding]:

@@ -22,6 +22,7 @@ class Sight:
     """``nodes`` are the ones that were asked; one that did not answer is in neither ``facts`` nor ``details``.
 
     ``ours`` are plans that are recorded on the nodes. Without a profile ``resolved`` and ``plan`` are None.
+    ``bus_bytes_s`` is what NCCL's all-gather moved over the whole fabric when it was last tested, None if it never was.
     """
 
     cluster: Cluster
@@ -32,6 +33,7 @@ class Sight:
     resolved: Resolved | None = None
     plan: LaunchPlan | None = None
     ours: tuple[LaunchPlan, ...] = ()
+    bus_bytes_s: float | None = None
 
     def seen(self) -> Iterator[tuple[Node, NodeDetail]]:
         """Every node with what it told; nothing told is an empty detail, so that rules answer unknown."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from orchestrator.doctor import rules
 from orchestrator.doctor.catalogue import NODE_SILENT
@@ -74,7 +75,7 @@ def _of_profile(catalog: Catalog, ask: Ask) -> Report:
     missing = waived(fabric.missing(resolved, time.time()), resolved.profile.waivers)
     return _report(
         f"profile {resolved.profile.name} on {chosen.origin}",
-        replace(seen, details=more.details),
+        _with(seen, more, _last_test(seen)),
         {**answers.silent, **more.silent},
         missing,
     )
@@ -92,7 +93,7 @@ def _of_cluster(catalog: Catalog) -> Report:
     origin = (
         "this machine, because there is no cluster.yaml" if cluster is world.EMBEDDED else f"cluster {cluster.name}"
     )
-    return _report(origin, replace(seen, details=more.details), {**answers.silent, **more.silent}, ())
+    return _report(origin, _with(seen, more, _last_test(seen)), {**answers.silent, **more.silent}, ())
 
 
 def _report(origin: str, seen: Sight, silent: Mapping[str, NodeError], more: tuple[Finding, ...]) -> Report:
@@ -114,11 +115,12 @@ def details(seats: Mapping[str, Transport], seen: Sight, answers: Answers) -> De
     told = gather({name: seats[name] for name in there}, asked)
     files, _ = each(lambda name: _model_files(seats[name], seen, name), told.details, seats)
     images, _ = each(lambda name: _looked_into(seats[name], seen, told.details[name]), told.details, seats)
+    test = _last_test(seen)
     whole = {
         name: replace(
             detail,
             model_files=files.get(name),
-            measured_gbit=_measured(seen, there[name]),
+            measured_gbit=of_each_rail(getattr(test, "rails", ()), name),
             images=images.get(name, detail.images),
         )
         for name, detail in told.details.items()
@@ -198,11 +200,36 @@ def _looked_into(seat: Transport, seen: Sight, detail: NodeDetail) -> tuple[Imag
     return tuple(known if each == image else each for each in detail.images)
 
 
-def _measured(seen: Sight, node: Node) -> dict[str, float]:
-    """The share of each rail in the last fabric test of these nodes. In a ring a test says nothing about one rail."""
+class RailFigure(Protocol):
+    """What a remembered fabric test says of one cable: bytes per second between two devices, None where unseen."""
+
+    node: str
+    device: str
+    peer: str
+    peer_device: str
+    bytes_s: float | None
+
+
+def of_each_rail(tests: Iterable[RailFigure], node: str) -> dict[str, float]:
+    """Device -> the best Gbit/s that a test of that one rail moved: a slow peer must not be blamed on this end.
+
+    Never from a figure over all rails: one degraded rail of four is a quarter of a sum that may still look healthy.
+    """
+    found: dict[str, float] = {}
+    for test in tests:
+        for name, device in ((test.node, test.device), (test.peer, test.peer_device)):
+            if name == node and test.bytes_s is not None:
+                found[device] = max(found.get(device, 0.0), round(test.bytes_s * 8 / 1e9, 1))
+    return found
+
+
+def _last_test(seen: Sight) -> fabric.Report | None:
+    """The last fabric test of just these nodes."""
     everyone = tuple(each.name for each in seen.nodes)
-    tests = [each for each in fabric.reports(seen.cluster.name) if each.nodes == everyone]
-    if not tests or seen.cluster.topology == "ring":
-        return {}
-    each_gbit = tests[-1].bus_bytes_s * 8 / 1e9 / len(node.rails)
-    return {rail.rdma or rail.netdev: round(each_gbit, 1) for rail in node.rails}
+    return next((each for each in reversed(fabric.reports(seen.cluster.name)) if each.nodes == everyone), None)
+
+
+def _with(seen: Sight, more: Details, test: fabric.Report | None) -> Sight:
+    return replace(
+        seen, details=more.details, bus_bytes_s=test.bus_bytes_s if test and test.backend == "nccl" else None
+    )

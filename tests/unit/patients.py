@@ -130,7 +130,7 @@ def sight(of: Resolved | None = None, told: Any = None, **nodes: Any) -> Sight:
     known = told or facts(of, disk_free_bytes=3000 * 10**9)
     details = {each.name: detail(each, of, **nodes.get(each.name.replace("-", "_"), {})) for each in of.nodes}
     plan = build(of, known, OPERATOR, 1)
-    return Sight(of.cluster, of.nodes, known, details, SHIPPED.known_bad(), of, plan)
+    return Sight(of.cluster, of.nodes, known, details, SHIPPED.known_bad(), of, plan, bus_bytes_s=21.9e9)
 
 
 def alarms(of: Sight) -> list[tuple[str, str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -11,9 +11,23 @@ from orchestrator.doctor.rules import everything
 from orchestrator.doctor.sight import Sight
 from orchestrator.facts.detail import Gid, Netdev, RdmaDevice
 from orchestrator.spec.cluster import Cluster, Node
+from orchestrator.verbs.doctor import of_each_rail
 from tests.unit.patients import alarms, detail, fabric, gids, image, netdev, rdma, said, sight, spark
 
 OF = spark()
+
+
+@dataclass
+class RailSaid:
+    """One rail of a remembered fabric test."""
+
+    node: str
+    device: str
+    peer: str
+    peer_device: str
+    bytes_s: float | None
+
+
 HERE, THERE = OF.nodes
 
 
@@ -178,6 +192,34 @@ def test_no_remedy_gives_half_a_port_away() -> None:
     assert (found.code, found.node) == ("HCA_NOT_ACTIVE", "node-b")
     assert "cluster.yaml" not in found.remedy
     assert "ip -br link show enP2p1s0f0np0" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("topology", "bus", "said_of"),
+    [
+        ("direct", 18.94e9, ""),  # two Sparks at an MTU of 1500
+        ("switch", 17.57e9, ""),  # eight Sparks at a switch
+        ("direct", 23.74e9, ""),
+        ("ring", 10.0e9, ""),  # what NVIDIA's script asks of a ring
+        ("direct", 12.25e9, "one of the two devices"),
+        ("direct", 3.04e9, "sockets"),
+        ("ring", 3.0e9, "sockets"),
+    ],
+)
+def test_a_fabric_is_judged_by_published_figures(topology: str, bus: float, said_of: str) -> None:
+    names = ("node-a", "node-b", "node-c") if topology == "ring" else ("node-a", "node-b")
+    seen = replace(sight(OF), cluster=fabric(names, topology), bus_bytes_s=bus)
+    found = [each for each in said(seen) if each.code in {"FABRIC_SLOW", "RAIL_DEGRADED"}]
+    assert [said_of in each.observed for each in found] == [True] * bool(said_of)
+
+
+def test_the_sum_of_all_rails_says_nothing_of_one_of_them() -> None:
+    assert of_each_rail((), "node-b") == {}
+    tests = [RailSaid("node-a", "rocep1s0f0", "node-b", "rocep1s0f0", 1.7e9)]
+    tests += [RailSaid("node-a", "rocep1s0f0", "node-c", "rocep1s0f0", 12.1e9)]
+    tests += [RailSaid("node-a", "roceP2p1s0f0", "node-b", "roceP2p1s0f0", None)]
+    assert of_each_rail(tests, "node-a") == {"rocep1s0f0": 96.8}
+    assert of_each_rail(tests, "node-b") == {"rocep1s0f0": 13.6}
 
 
 # --- paths
