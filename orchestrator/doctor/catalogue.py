@@ -34,7 +34,7 @@ BEFORE_A_START = (
         "PORT_TAKEN",
         "free ports",
         "Whatever listens there would get the requests that are meant for us.",
-        "stop the process that is named, or choose another port in the profile or cluster.yaml",
+        "sudo ss -ltnp 'sport = :PORT'; stop what it shows, or choose another port in the profile or cluster.yaml",
     ),
     Code(
         "NODE_IN_USE",

@@ -5,12 +5,13 @@ All figures are of /proc/meminfo: nvidia-smi answers N/A for memory on a Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from orchestrator.doctor.code import Code
 from orchestrator.doctor.finding import Finding
 from orchestrator.doctor.sight import Sight, gib
-from orchestrator.facts.detail import Memory, NodeDetail
+from orchestrator.facts.detail import Holder, Memory, NodeDetail
+from orchestrator.facts.node import NodeFacts
 from orchestrator.spec.cluster import Node
 
 MEMORY_LOW = Code(
@@ -47,6 +48,8 @@ KERNEL_CMA_ZERO = Code(
 DEFAULT_SHARE = 0.92
 # Less is what any machine swaps out on a quiet night.
 MUCH_SWAP = 1024**3
+# A desktop and its browser hold less; an engine holds more.
+MUCH_MEMORY = 4 * 1024**3
 
 
 def findings(sight: Sight) -> Iterator[Finding]:
@@ -71,6 +74,21 @@ def _cma(node: Node, detail: NodeDetail, memory: Memory) -> Finding:
     return KERNEL_CMA_ZERO.passed(node.name, said) if memory.cma_total else KERNEL_CMA_ZERO.warn(node.name, said)
 
 
+def _holder(held: Holder, names: Mapping[str, str]) -> str:
+    much = "" if held.size is None else f" {gib(held.size)}"
+    inside = f" in container {names.get(held.container, held.container[:12])}" if held.container else ""
+    of = f" of {held.user}" if held.user else ""
+    return f"{held.name} (pid {held.pid}{of}){inside}{much}"
+
+
+def _end(node: Node, held: Holder, names: Mapping[str, str], facts: NodeFacts | None) -> str:
+    """The command that gives back what the largest holder has; whether it may be ended is for its owner to say."""
+    if held.container:
+        return f"on {node.name}: docker stop {names.get(held.container, held.container[:12])}"
+    own = facts is not None and held.user == facts.user
+    return f"on {node.name}: {'' if own else 'sudo '}kill {held.pid}, or lower engine/memory_utilization in the profile"
+
+
 def _share(sight: Sight, node: Node, detail: NodeDetail) -> Iterator[Finding]:
     if sight.resolved is None or sight.serves(node.name):
         return
@@ -86,7 +104,12 @@ def _share(sight: Sight, node: Node, detail: NodeDetail) -> Iterator[Finding]:
         f"{gib(wanted)} wanted ({share:g} of {gib(memory.total)})"
     )
     if memory.available < wanted:
-        yield MEMORY_LOW.fail(node.name, said)
+        facts = sight.facts.get(node.name)
+        names = {each.id: each.name for each in facts.others} if facts else {}
+        held = [each for each in detail.holders if each.on_gpu or (each.size or 0) >= MUCH_MEMORY]
+        held.sort(key=lambda each: (each.on_gpu, each.size or 0), reverse=True)
+        who = "; held by " + ", ".join(_holder(each, names) for each in held) if held else ""
+        yield MEMORY_LOW.fail(node.name, said + who, _end(node, held[0], names, facts) if held else "")
         return
     yield MEMORY_LOW.passed(node.name, said)
     cached = memory.free < wanted

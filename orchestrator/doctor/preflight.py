@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping
 
 from orchestrator.doctor.finding import Finding
@@ -89,14 +90,27 @@ def _ports(plan: LaunchPlan, node: NodeFacts, held: frozenset[int]) -> Iterator[
     for port, what, address in wanted_ports(plan, node.node):
         taken = [each for each in node.listeners if each.port == port and _overlap(each, address)]
         if taken and port not in held:
-            owner = taken[0].owner or "a process of another user"
+            owner, end = _owner(node, taken[0])
             yield Finding(
                 "PORT_TAKEN",
                 node.node,
                 f"port {port} ({what}) taken by {owner} on {taken[0].address}",
                 f"port {port} free",
-                f"stop it, or choose another port ({_where(what, plan.profile)})",
+                f"on {node.node}: {end}; or choose another port ({_where(what, plan.profile)})",
             )
+
+
+def _owner(node: NodeFacts, listener: Listener) -> tuple[str, str]:
+    """Who listens, and the command that ends it; where the node does not tell, the command that shows who it is."""
+    for each in node.others:
+        if listener.port in each.ports:
+            return f"container {each.name} ({each.image})", f"docker stop {each.name}"
+    pid = re.search(r"\(pid (\d+)\)", listener.owner)
+    if pid:
+        return listener.owner, f"kill {pid[1]}"
+    hosts = [each.name for each in node.others if each.on_host]
+    perhaps = f", perhaps of container {' or '.join(hosts)}" if hosts else ""
+    return f"a process of another user{perhaps}", f"sudo ss -ltnp 'sport = :{listener.port}'"
 
 
 def _where(what: str, profile: str) -> str:

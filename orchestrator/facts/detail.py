@@ -92,6 +92,21 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
+class Holder:
+    """A process that holds much memory: resident, or the GPU's by nvidia-smi where that answers (then ``on_gpu``).
+
+    ``container`` is the id of the container that it runs in, empty for none.
+    """
+
+    pid: int
+    name: str
+    user: str
+    size: int | None
+    container: str = ""
+    on_gpu: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Disk:
     """The filesystem that holds ``path``."""
 
@@ -132,3 +147,4 @@ class NodeDetail:
     reached_at: str = ""
     measured_gbit: Mapping[str, float] = field(default_factory=dict)
     model_files: Mapping[str, int] | None = None
+    holders: tuple[Holder, ...] = ()

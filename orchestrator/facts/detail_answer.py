@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from orchestrator.facts import ports, reach
-from orchestrator.facts.detail import Disk, Gpu, ImageInside, Memory, NodeDetail
+from orchestrator.facts.detail import Disk, Gpu, Holder, ImageInside, Memory, NodeDetail
 from orchestrator.facts.node import UnreadableFactsError, sections
 
 # Units that kill, move or watch what ranks need: memory, time, power, packages, firewalls. Any other is of no interest.
@@ -49,6 +50,7 @@ def parse(node: str, text: str, operator_now: float) -> NodeDetail:
         arch=ident[1],
         user=ident[3],
         reached_at=_reached_at(ident[4]),
+        holders=tuple(_holders(answer["holders"])),
     )
 
 
@@ -117,6 +119,31 @@ def _images(lines: list[str]) -> list[ImageInside]:
             )
         )
     return found
+
+
+def _holders(lines: list[str]) -> list[Holder]:
+    """``memory|gpu PID SIZE USER CONTAINER NAME``: resident KiB by ps, MiB by nvidia-smi. One row for each process."""
+    found: dict[int, Holder] = {}
+    for line in lines:
+        fields = line.split(maxsplit=5)
+        if len(fields) < 6 or not fields[1].isdigit():
+            continue
+        kind, pid, size, user, container, name = fields
+        unit = 1024**2 if kind == "gpu" else 1024
+        seen = Holder(
+            int(pid),
+            name,
+            user.strip("-"),
+            int(size) * unit if size.isdigit() else None,
+            container.strip("-"),
+            on_gpu=kind == "gpu",
+        )
+        old = found.get(seen.pid)
+        sizes = [each.size for each in (old, seen) if each and each.size is not None]
+        found[seen.pid] = replace(
+            old or seen, size=max(sizes, default=None), on_gpu=seen.on_gpu or bool(old and old.on_gpu)
+        )
+    return list(found.values())
 
 
 def _by_name(lines: list[str]) -> list[tuple[str, dict[str, Any]]]:

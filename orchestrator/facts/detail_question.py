@@ -47,6 +47,18 @@ for d in "$r"/sys/class/infiniband/*; do
   for f in "$p"/hw_counters/*; do [ ! -f "$f" ] || show "counter ${f##*/}" "$f"; done
 done
 echo "== gpu"; t nvidia-smi --query-gpu=name,driver_version,power.draw --format=csv,noheader,nounits 2>/dev/null
+# Names of programs only: what stands behind them may hold a key. A container is told by its control group.
+held() { c=$(sed -n 's/.*\(docker[-/]\)\([0-9a-f]\{64\}\).*/\2/p' "/proc/$2/cgroup" 2>/dev/null | head -n 1)
+  printf '%s %s %s %s %s %s\n' "$1" "$2" "$3" "${4:--}" "${c:--}" "$5"; }
+echo "== holders"
+ps -eo pid=,rss=,user:32=,comm= --sort=-rss 2>/dev/null | head -n 5 | while read -r n k u c; do
+  held memory "$n" "$k" "$u" "$c"
+done
+t nvidia-smi --query-compute-apps=pid,used_memory,process_name --format=csv,noheader,nounits 2>/dev/null \
+  | head -n 8 | while IFS=', ' read -r n k c; do
+  case $n in ''|*[!0-9]*) continue ;; esac
+  held gpu "$n" "$k" "$(ps -o user:32= -p "$n" 2>/dev/null | tr -d ' ')" "${c##*/}"
+done
 echo "== runtimes"; t docker info --format '{{range $n, $_ := .Runtimes}}{{println $n}}{{end}}' 2>/dev/null
 echo "== images"
 for a in "$@"; do case $a in image=*)

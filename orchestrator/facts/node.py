@@ -31,6 +31,9 @@ echo "== containers"
 f='{{.Names}}|{{.State}}|{{.Label "sparkctl.deployment"}}|{{.Label "sparkctl.generation"}}'
 docker ps -a --no-trunc --filter label=sparkctl.deployment \
   --format "$f"'|{{.Label "sparkctl.rank"}}|{{.Label "sparkctl.plan"}}' 2>/dev/null
+echo "== others"
+docker ps --no-trunc --format \
+  '{{.ID}}|{{.Names}}|{{.Image}}|{{.Label "sparkctl.deployment"}}|{{.Networks}}|{{.Ports}}' 2>/dev/null
 echo "== images"; docker image ls --digests --no-trunc --format '{{.Repository}}@{{.Digest}}' 2>/dev/null
 echo "== units"
 for p in "$s"/*/g*/*/unit.pid; do
@@ -78,6 +81,20 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
+class Container:
+    """A running container that is not ours. ``ports`` are the node's own that docker hands to it.
+
+    One on the ``host`` network takes ports without docker knowing.
+    """
+
+    id: str
+    name: str
+    image: str
+    ports: frozenset[int] = frozenset()
+    on_host: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class NodeFacts:
     """One node's answers. Sizes in bytes, times in Unix seconds by the node's own clock.
 
@@ -106,6 +123,7 @@ class NodeFacts:
     plans: tuple[str, ...] = ()
     generations: tuple[str, ...] = ()
     programs: frozenset[str] | None = None
+    others: tuple[Container, ...] = ()
     python: str = "python3"
     haproxy: str = "haproxy"
 
@@ -141,6 +159,7 @@ def parse(node: str, text: str) -> NodeFacts:
         listeners=tuple(_listeners(answer["ports"])),
         docker=docker,
         docker_problem=problem,
+        others=tuple(_others(answer["others"])),
         images=tuple(line for line in answer["images"] if "@sha256:" in line),
         units=(*_containers(answer["containers"]), *_processes(answer["units"])),
         statuses=tuple(line for line in answer["status"] if line.startswith("{")),
@@ -209,6 +228,23 @@ def _containers(lines: list[str]) -> list[Unit]:
             number = int(generation) if generation.isdecimal() else 0
             found.append(Unit(name, deployment, number, rank, digest, running=state in {"running", "restarting"}))
     return found
+
+
+def _others(lines: list[str]) -> list[Container]:
+    """Rows ``ID|NAME|IMAGE|DEPLOYMENT|NETWORKS|PORTS``; those with a deployment are ours and are told as units."""
+    found = []
+    for line in lines:
+        fields = line.split("|")
+        if len(fields) == 6 and not fields[3]:
+            ports = frozenset(port for word in fields[5].split(", ") for port in _published(word))
+            found.append(Container(fields[0], fields[1], fields[2], ports, on_host="host" in fields[4].split(",")))
+    return found
+
+
+def _published(word: str) -> range:
+    """``0.0.0.0:8000->80/tcp`` or ``[::]:9000-9002->9000-9002/tcp``; a port that is only exposed is not published."""
+    match = re.search(r":(\d+)(?:-(\d+))?->\S+/tcp$", word)
+    return range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
 
 
 def _processes(lines: list[str]) -> list[Unit]:

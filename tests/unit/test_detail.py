@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from orchestrator.facts import ports, reach
-from orchestrator.facts.detail import Gpu, Memory, Netdev, NodeDetail
+from orchestrator.facts.detail import Gpu, Holder, Memory, Netdev, NodeDetail
 from orchestrator.facts.detail_answer import parse
 from orchestrator.facts.detail_question import question
 from orchestrator.facts.node import UnreadableFactsError
@@ -159,6 +159,27 @@ def test_memory_gpu_runtimes_and_services(spark: NodeDetail) -> None:
     assert spark.os_name == "Ubuntu 24.04.3 LTS"
 
 
+COMPUTE_APPS = """\
+case $* in *compute-apps*) printf '%s, 98304, VLLM::Worker_TP0\\n4242, [N/A], /usr/local/bin/ollama\\n' $PPID ;;
+*) echo 'NVIDIA GB10, 580.95.05, [N/A]' ;; esac"""
+
+
+def test_processes_that_hold_memory_are_told_with_their_container(tmp_path: Path) -> None:
+    listed = "case $* in *sort*) printf '1 93323264 root VLLM::EngineCor\\n77 2048 me bash\\n' ;; *) echo me ;; esac"
+    held = {each.pid: each for each in ask(tmp_path, {**TOOLS, "ps": listed, "nvidia-smi": COMPUTE_APPS}).holders}
+    assert (held[1].name, held[1].user, held[1].size, held[1].on_gpu) == ("VLLM::EngineCor", "root", 89 * 2**30, False)
+    assert held[77].size == 2 * 2**20
+    assert held[4242] == Holder(4242, "ollama", "me", None, "", on_gpu=True)
+    (worker,) = [each for each in held.values() if each.name == "VLLM::Worker_TP0"]
+    assert (worker.size, worker.on_gpu) == (96 * 2**30, True)
+
+
+def test_a_process_is_told_once_and_its_container_by_its_control_group() -> None:
+    inside = "ab" * 32
+    says = f"memory 812 1048576 root {inside} python3\ngpu 812 65536 root {inside} python3\nbroken row"
+    assert short(holders=says).holders == (Holder(812, "python3", "root", 64 * 2**30, inside, on_gpu=True),)
+
+
 def test_an_image_without_repository_digests_is_known_by_its_layers(spark: NodeDetail) -> None:
     (image,) = spark.images
     assert (image.name, image.digests, image.labels) == (IMAGE, (), {})
@@ -191,6 +212,8 @@ def test_this_very_machine_answers_the_question() -> None:
     detail = parse("here", text, NOW)
     assert detail.memory is not None
     assert detail.netdevs
+    assert detail.holders
+    assert all(each.name and each.size for each in detail.holders)
     assert detail.hostname
     assert detail.clock_offset_s is not None
 
@@ -220,6 +243,8 @@ me
 {rdma}
 == gpu
 {gpu}
+== holders
+{holders}
 == runtimes
 == images
 == disks
@@ -232,7 +257,7 @@ me
 
 
 def short(**said: str) -> NodeDetail:
-    empty = dict.fromkeys(("netdevs", "addresses", "rdma", "gpu", "routes"), "")
+    empty = dict.fromkeys(("netdevs", "addresses", "rdma", "gpu", "holders", "routes"), "")
     return parse("spark-1", SHORT.format(**{**empty, **said}), NOW)
 
 

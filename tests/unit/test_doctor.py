@@ -9,9 +9,10 @@ import pytest
 
 from orchestrator.doctor.rules import everything, fast
 from orchestrator.doctor.sight import GIB, Sight
-from orchestrator.facts.detail import Disk, Gpu, ImageInside, Memory, RdmaDevice
+from orchestrator.facts.detail import Disk, Gpu, Holder, ImageInside, Memory, RdmaDevice
+from orchestrator.facts.node import Container
 from tests.unit.builders import SHIPPED, facts
-from tests.unit.patients import alarms, detail, fabric, image, quiet, rdma, sight, spark
+from tests.unit.patients import alarms, detail, fabric, image, quiet, rdma, said, sight, spark
 
 OF = spark()
 HERE, THERE = OF.nodes
@@ -119,6 +120,27 @@ def test_memory_that_is_not_there() -> None:
     assert met(memory=replace(MEMORY, available=60 * GIB, free=50 * GIB)) == [("fail", "MEMORY_LOW", "node-b")]
     assert met(memory=replace(MEMORY, swap_free=10 * GIB)) == [("warn", "SWAP_IN_USE", "node-b")]
     assert met(memory=replace(MEMORY, swap_total=0, swap_free=0)) == []
+
+
+def test_memory_that_is_held_is_named_with_its_holder() -> None:
+    low = replace(MEMORY, available=30 * GIB, free=20 * GIB)
+    held = (
+        Holder(9, "Xorg", "root", GIB // 2),
+        Holder(812, "VLLM::EngineCor", "root", 80 * GIB, "ab" * 32, on_gpu=True),
+        Holder(77, "ollama", "ollama", 6 * GIB),
+    )
+    seen = sight(OF, node_b={"memory": low, "holders": held})
+    others = (Container("ab" * 32, "vllm-node", "eugr/spark-vllm", on_host=True),)
+    seen = replace(seen, facts={name: replace(each, others=others) for name, each in seen.facts.items()})
+    (found,) = said(seen)
+    assert (found.code, found.node) == ("MEMORY_LOW", "node-b")
+    assert "VLLM::EngineCor (pid 812 of root) in container vllm-node 80.0 GiB, ollama (pid 77 of ollama) 6.0" in (
+        found.observed
+    )
+    assert "Xorg" not in found.observed
+    assert found.remedy == "on node-b: docker stop vllm-node"
+    (alone,) = said(sight(OF, node_b={"memory": low, "holders": held[2:]}))
+    assert alone.remedy.startswith("on node-b: sudo kill 77, or lower engine/memory_utilization")
 
 
 def test_memory_that_the_deployment_itself_holds_is_well() -> None:

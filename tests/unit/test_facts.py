@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from orchestrator.facts.node import Listener, UnreadableFactsError, parse, question
+from orchestrator.facts.node import Container, Listener, UnreadableFactsError, parse, question
 
 ANSWER = """\
 Welcome to DGX OS
@@ -35,6 +35,12 @@ LISTEN 0 4096 [::1]:631 [::]:*
 == containers
 sparkctl-demo-g2-rank-0|running|demo|2|0|sha256:abc
 broken line
+== others
+0123abcd|ollama|ollama/ollama:latest||bridge|0.0.0.0:11434->11434/tcp, [::]:11434->11434/tcp
+4567cdef|vllm-node|eugr/spark-vllm||host|
+89abef01|many|x/y:1||bridge|0.0.0.0:9000-9002->9000-9002/tcp, 8080/tcp, 0.0.0.0:53->53/udp
+4242abcd|sparkctl-demo-g2-rank-0|local/x|demo|host|
+broken|line
 == images
 sparkctl.local/x@<none>
 docker.io/library/haproxy@sha256:0b0e
@@ -58,6 +64,11 @@ def test_a_full_answer() -> None:
     assert facts.disk_free_bytes == 2936818806784
     assert facts.addresses == {"127.0.0.1": "lo", "192.168.100.11": "enp1s0f0np0"}
     assert facts.docker == "28.2.2"
+    assert facts.others == (
+        Container("0123abcd", "ollama", "ollama/ollama:latest", frozenset({11434})),
+        Container("4567cdef", "vllm-node", "eugr/spark-vllm", on_host=True),
+        Container("89abef01", "many", "x/y:1", frozenset({9000, 9001, 9002})),
+    )
     assert facts.images == ("docker.io/library/haproxy@sha256:0b0e",)
     assert Listener("127.0.0.1", 7070, "python3 (pid 812)") in facts.listeners
     assert Listener("*", 8000, "node (pid 99)") in facts.listeners

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orchestrator.doctor.preflight import findings
-from orchestrator.facts.node import Listener, Unit
+from orchestrator.facts.node import Container, Listener, Unit
 from orchestrator.plan.build import build
 from orchestrator.plan.launch import LaunchPlan
 from tests.unit.builders import OPERATOR, facts, plan, profile, resolved
@@ -43,6 +43,22 @@ def test_a_taken_port_names_its_owner() -> None:
     (finding,) = findings(plan(MP), {**facts(MP), "spark-1": replace(facts(MP)["spark-1"], listeners=(taken,))}, ())
     assert (finding.code, finding.node) == ("PORT_TAKEN", "spark-1")
     assert "port 7070 (agent) taken by python3 (pid 4711)" in finding.observed
+
+
+@pytest.mark.parametrize(
+    ("owner", "others", "who", "command"),
+    [
+        ("", (Container("1", "ollama", "ollama/ollama", frozenset({7070})),), "container ollama", "docker stop ollama"),
+        ("", (Container("1", "engine", "x/vllm", on_host=True),), "perhaps of container engine", "sudo ss -ltnp"),
+        ("", (), "a process of another user on", "sudo ss -ltnp 'sport = :7070'"),
+        ("python3 (pid 4711)", (), "python3 (pid 4711)", "kill 4711"),
+    ],
+)
+def test_a_port_of_a_stranger_has_a_command(owner: str, others: tuple[Container, ...], who: str, command: str) -> None:
+    node = replace(facts(MP)["spark-1"], listeners=(Listener("0.0.0.0", 7070, owner),), others=others)
+    (finding,) = findings(plan(MP), {**facts(MP), "spark-1": node}, ())
+    assert who in finding.observed
+    assert finding.remedy.startswith(f"on spark-1: {command}")
 
 
 def test_a_port_on_another_address_is_no_conflict() -> None:
