@@ -12,9 +12,9 @@ from orchestrator.spec.cluster import Node
 from orchestrator.spec.pins import KnownBad, KnownBadTable
 
 # What a service stands for in the table: it has no version, so the entry has no bounds.
-_SERVICES = ("earlyoom",)
+_SERVICES = ("earlyoom", "dgx-anti-oom")
 ONE_BUILD = "one build of nccl on all ranks"
-_SEEN = {"driver": "gpu", "kernel": "kernel", "nccl": "image", "earlyoom": "services"}
+_SEEN = {"driver": "gpu", "kernel": "kernel", "nccl": "image", **dict.fromkeys(_SERVICES, "services")}
 
 
 def findings(sight: Sight) -> Iterator[Finding]:
@@ -57,6 +57,7 @@ def _where(sight: Sight, node: Node | None) -> dict[str, str | frozenset[str]]:
         engine, model = sight.resolved.profile.engine, sight.resolved.model
         found |= {"tensor": str(sight.resolved.tensor), "kv_dtype": engine.kv_dtype or "auto"}
         found |= {"model": model.repository or model.name}
+        found["attention"] = "mla" if any(row.sharing == "replicated" for row in model.kv.rows) else "heads"
     if sight.plan is not None:
         found["env"] = frozenset(name for rank in sight.plan.ranks for name in rank.unit.env)
     return found

@@ -119,12 +119,12 @@ class Disk:
 class NodeDetail:
     """One node's answers to the doctor's question.
 
-    ``services`` are units of systemd that run and matter (earlyoom, chrony, …). ``routes`` maps an address of another
-    node to the netdev that the kernel would take to it. ``pings`` maps (address, bytes) to whether a ping with the
-    don't-fragment bit came back. ``clock_offset_s`` is the node's clock less the operator's. ``reached_at`` is the
-    node's own address that the operator's SSH came in at; empty where it was reached without SSH. ``measured_gbit``
-    maps an RDMA device or netdev to what a test of bandwidth moved over it. ``model_files`` maps paths below the
-    planned model's directory to their sizes in bytes; empty when the directory is not there.
+    ``services`` are units of systemd that run and that a rule asks for (earlyoom, dgx-anti-oom). ``routes`` maps an
+    address of another node to the netdev that the kernel would take to it. ``pings`` maps (address, bytes) to whether a
+    ping with the don't-fragment bit came back. ``clock_offset_s`` is the node's clock less the operator's.
+    ``reached_at`` is the node's own address that the operator's SSH came in at; empty where it was reached without SSH.
+    ``measured_gbit`` maps an RDMA device or netdev to what a test of bandwidth moved over it. ``model_files`` maps
+    paths below the planned model's directory to their sizes in bytes; empty when the directory is not there.
     """
 
     node: str

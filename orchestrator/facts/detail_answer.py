@@ -12,11 +12,9 @@ from orchestrator.facts import ports, reach
 from orchestrator.facts.detail import Disk, Gpu, Holder, ImageInside, Memory, NodeDetail
 from orchestrator.facts.node import UnreadableFactsError, sections
 
-# Units that kill, move or watch what ranks need: memory, time, power, packages, firewalls. Any other is of no interest.
-_MATTER = re.compile(
-    r"(earlyoom|systemd-oomd|nohang|dgx-.*|chrony|chronyd|ntp|ntpd|ntpsec|openntpd|systemd-timesyncd|docker|containerd"
-    r"|nvidia-.*|unattended-upgrades|ufw|firewalld|nftables|irqbalance|opensm|openibd)\.service"
-)
+# Units that end what holds much memory, as far as public reports name them; a rule asks for each. Any other is of no
+# interest.
+_MATTER = re.compile(r"(earlyoom|dgx-anti-oom)\.service")
 
 
 def parse(node: str, text: str, operator_now: float) -> NodeDetail:

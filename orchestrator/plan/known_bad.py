@@ -53,7 +53,7 @@ def met(table: KnownBadTable, versions: Mapping[str, str], where: Where) -> tupl
     """The entries whose part is among ``versions``, within all bounds, and whose conditions ``where`` meets.
 
     A condition that ``where`` does not know is not met: nothing is reported that was not seen. Of a set of words one
-    must meet it. A condition may end in ``*``.
+    must meet it. A condition may end in ``*``; of several with ``|`` between them one must hold.
     """
     return tuple(
         each
@@ -66,7 +66,11 @@ def met(table: KnownBadTable, versions: Mapping[str, str], where: Where) -> tupl
 
 def _meets(known: str | frozenset[str] | None, wanted: str) -> bool:
     words = (known,) if isinstance(known, str) else known or ()
-    return any(word.startswith(wanted[:-1]) if wanted.endswith("*") else word == wanted for word in words)
+    return any(
+        word.startswith(each[:-1]) if each.endswith("*") else word == each
+        for each in wanted.split("|")
+        for word in words
+    )
 
 
 def of_stack(stack: Stack) -> dict[str, str]:

@@ -54,7 +54,7 @@ class KnownBad(Spec):
     ``part`` is what has a version (a distribution, ``nccl``, ``driver``, ``kernel``). ``versions`` are bounds such as
     ``<2.29.3`` or ``>=7.0``, all of which must hold; empty means every version. ``where`` are further conditions on
     facts, each a word of the table's own (``arch``, ``accelerator``, ``env``, ``ranks``, ``model``, ``kv_dtype``,
-    ``tensor``); a value may end in ``*``.
+    ``tensor``, ``attention``); a value may end in ``*``, and ``|`` stands between values of which one must hold.
     """
 
     code: str = Field(pattern=r"^[A-Z][A-Z0-9_]*$")

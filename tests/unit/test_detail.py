@@ -49,7 +49,8 @@ TOOLS = {
     "docker": "case $1 in info) printf 'io.containerd.runc.v2\\nnvidia\\nrunc\\n\\n' ;;\n"
     f"image) case $* in *{IMAGE}) echo '{json.dumps(INSPECTED)}' ;;\n"
     "*) echo; echo 'Error: No such image' >&2; exit 1 ;; esac ;; esac",
-    "systemctl": "printf '%s loaded active running Some words\\n' chrony.service cron.service earlyoom.service",
+    "systemctl": "printf '%s loaded active running Some words\\n' "
+    "dgx-anti-oom.service chrony.service ufw.service earlyoom.service",
     "ping": "case $* in *192.168.100.12) exit 0 ;; *) exit 1 ;; esac",
 }
 
@@ -155,7 +156,7 @@ def test_memory_gpu_runtimes_and_services(spark: NodeDetail) -> None:
     )
     assert spark.gpu == Gpu("NVIDIA GB10", "580.95.05", None)
     assert spark.runtimes == ("io.containerd.runc.v2", "nvidia", "runc")
-    assert spark.services == frozenset({"chrony", "earlyoom"})
+    assert spark.services == frozenset({"dgx-anti-oom", "earlyoom"})
     assert spark.os_name == "Ubuntu 24.04.3 LTS"
 
 

@@ -94,6 +94,7 @@ def test_a_driver_and_a_service_of_the_known_table() -> None:
         ("fail", "DRIVER_TOO_OLD", "node-b"),
     ]
     assert met(services=frozenset({"earlyoom"})) == [("warn", "EARLYOOM_KILLS", "node-b")]
+    assert met(services=frozenset({"dgx-anti-oom"})) == [("warn", "DGX_ANTI_OOM_KILLS", "node-b")]
 
 
 def test_nccl_that_hangs_and_builds_that_differ() -> None:
@@ -109,11 +110,33 @@ def test_what_only_the_stack_states_is_said_once_and_without_a_node() -> None:
     assert alarms(sight(stated)) == []  # every node showed 2.30.7
 
 
-def test_a_variable_of_the_known_table_is_met_by_the_beginning_of_its_name() -> None:
-    of = spark(quiet(env={"VLLM_USE_RAY_COMPILED_DAG_CHANNEL_TYPE": "nccl"}))
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("VLLM_USE_RAY_COMPILED_DAG_CHANNEL_TYPE", "RAY_COMPILED_DAG_VARIABLES"),
+        ("VLLM_USE_RAY_V2_EXECUTOR_BACKEND", "RAY_COMPILED_DAG_VARIABLES"),
+        ("RAY_CGRAPH_get_timeout", "RAY_COMPILED_DAG_VARIABLES"),
+        ("VLLM_USE_FLASHINFER_MOE_FP4", "FLASHINFER_MOE_VARIABLES"),
+        ("VLLM_USE_FLASHINFER_MOE_MXFP4_BF16", "FLASHINFER_MOE_VARIABLES"),
+    ],
+)
+def test_a_variable_that_a_newer_engine_does_not_read(name: str, code: str) -> None:
+    of = spark(quiet(env={name: "1"}))
     new = replace(of, stack=of.stack.model_copy(update={"versions": {"vllm": "0.33.0"}}))
-    assert {each[:2] for each in alarms(sight(new))} == {("warn", "RAY_COMPILED_DAG_VARIABLES")}
+    assert {each[:2] for each in alarms(sight(new))} == {("warn", code)}
     assert alarms(sight(of)) == []
+
+
+def test_a_variable_that_is_still_read_is_left_alone() -> None:
+    of = spark(quiet(env={"VLLM_USE_FLASHINFER_MOE_INT4": "1"}))
+    assert alarms(sight(replace(of, stack=of.stack.model_copy(update={"versions": {"vllm": "0.33.0"}})))) == []
+
+
+@pytest.mark.parametrize(("dtype", "bad"), [("nvfp4", True), ("nvfp4_ds_mla", False), ("fp8", False)])
+def test_a_cache_of_nvfp4_under_mla(dtype: str, bad: bool) -> None:
+    of = spark(quiet(engine__kv_dtype=dtype, env={}))
+    new = replace(of, stack=of.stack.model_copy(update={"versions": {"vllm": "0.33.0"}}))
+    assert {each[:2] for each in alarms(sight(new))} == ({("fail", "NVFP4_KV_WITH_MLA")} if bad else set())
 
 
 def test_memory_that_is_not_there() -> None:
@@ -200,6 +223,7 @@ def test_an_empty_nccl_variable(name: str) -> None:
 
 def test_a_pinned_gid_index_warns_and_fails_where_the_table_has_another() -> None:
     assert of_env(NCCL_IB_GID_INDEX="3") == [("warn", "GID_INDEX_PINNED", "")]
+    assert of_env(NCCL_IB_GID_INDEX="-1") == []  # NCCL's own default
     found = of_env(NCCL_IB_GID_INDEX="5")
     assert found.count(("fail", "GID_INDEX_PINNED", "node-a")) == 2
 
@@ -225,6 +249,37 @@ def test_shared_memory_has_a_floor_and_a_ceiling() -> None:
 def test_a_draft_that_is_too_deep(tokens: int, bad: bool) -> None:
     found = alarms(sight(spark(quiet(engine__speculative__tokens=tokens))))
     assert found == ([("warn", "SPEC_DEPTH_OUTSIDE_KNOWN_GOOD", "")] if bad else [])
+
+
+def test_a_head_that_the_model_does_not_have() -> None:
+    (found,) = said(sight(spark(quiet(engine__speculative__method="mtp", engine__speculative__tokens=2))))
+    assert (found.verdict, found.code) == ("warn", "SPEC_WITHOUT_HEAD")
+    assert "method: dspark" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("template", "bad"),
+    [
+        ("unsloth.jinja", True),
+        ("/elsewhere/unsloth.jinja", True),
+        ("{{ messages }}", False),
+        ("/models/deepseek-v4-flash-0731/chat_template.jinja", False),
+    ],
+)
+def test_a_chat_template_must_be_where_the_container_can_read_it(template: str, bad: bool) -> None:
+    seen = sight(spark(quiet(engine_args={"chat-template": template})))
+    assert alarms(seen) == ([("fail", "CHAT_TEMPLATE_NOT_THERE", "")] if bad else [])
+
+
+@pytest.mark.parametrize(("executor", "bad"), [("ray", True), ("mp", False)])
+def test_data_parallel_ranks_over_ray(executor: Any, bad: bool) -> None:
+    seen = sight(spark(quiet(engine_args={"data-parallel-size": 2}), executor=executor))
+    assert (("warn", "DATA_PARALLEL_OVER_RAY", "") in alarms(seen)) == bad
+
+
+@pytest.mark.parametrize(("length", "bad"), [("0", True), ("33", True), ("x", True), ("16", False), ("32", False)])
+def test_a_prefix_length_that_nccl_cannot_use(length: str, bad: bool) -> None:
+    assert of_env(NCCL_IB_SUBNET_PREFIX_LEN=length) == ([("fail", "SUBNET_PREFIX_INVALID", "")] if bad else [])
 
 
 def test_utilization_without_a_value_is_vllms_own_default() -> None:
