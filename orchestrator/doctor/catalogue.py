@@ -16,7 +16,12 @@ NODE_SILENT = Code(
 )
 # The findings of these are made by ``preflight``, which knows the ports and the units of a plan.
 BEFORE_A_START = (
-    Code("DOCKER_ABSENT", "docker", "Ranks are containers of docker.", "install docker on the node"),
+    Code(
+        "DOCKER_ABSENT",
+        "docker",
+        "Ranks are containers of docker.",
+        "sudo apt-get update && sudo apt-get install -y docker.io",
+    ),
     Code("DOCKER_DOWN", "a running docker", "Ranks are containers of docker.", "sudo systemctl start docker"),
     Code(
         "DOCKER_NO_RIGHTS",

@@ -19,7 +19,7 @@ NODE_NOT_GB10 = Code(
     "a GB10 with an arm64 system",
     "Images, kernels and the memory sum are made for GB10; on another machine the container does not start "
     "or the sum is wrong.",
-    "set accelerator in cluster.yaml to what the node has, and choose a profile for it",
+    "nvidia-smi -L; uname -m; then set accelerator in cluster.yaml to what the node has, and choose a profile for it",
 )
 NVIDIA_RUNTIME_ABSENT = Code(
     "NVIDIA_RUNTIME_ABSENT",
@@ -79,7 +79,8 @@ def _machine(node: Node, facts: NodeFacts | None, detail: NodeDetail) -> Finding
         return NODE_NOT_GB10.unknown(node.name, "the node did not tell what it is")
     said = f"{name or 'unknown GPU'} on {arch}"
     if ARCHITECTURES.get(arch, arch) != "arm64" or (name and "GB10" not in name):
-        return NODE_NOT_GB10.fail(node.name, said)
+        look = f"on {node.name}: nvidia-smi -L; uname -m"
+        return NODE_NOT_GB10.fail(node.name, said, f"{look}; if so, accelerator: none for it in cluster.yaml")
     return NODE_NOT_GB10.passed(node.name, said)
 
 

@@ -62,7 +62,13 @@ def docker(node: NodeFacts) -> Iterator[Finding]:
             "DOCKER_DOWN", node.node, problem[:160], "a running docker", f"on {node.node}: sudo systemctl start docker"
         )
     else:
-        yield Finding("DOCKER_ABSENT", node.node, problem[:160], "docker", f"install docker on {node.node}")
+        yield Finding(
+            "DOCKER_ABSENT",
+            node.node,
+            problem[:160],
+            "docker",
+            f"on {node.node}: sudo apt-get update && sudo apt-get install -y docker.io",
+        )
 
 
 def _programs(plan: LaunchPlan, node: NodeFacts) -> Iterator[Finding]:

@@ -7,13 +7,13 @@ connect-two-sparks); both must be used, each in a subnet of its own.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from orchestrator.doctor.code import Code
 from orchestrator.doctor.finding import Finding
 from orchestrator.doctor.sight import Sight, active, device, netdev, port_of
 from orchestrator.doctor.wires import Wires, dark
-from orchestrator.facts.detail import NodeDetail
+from orchestrator.facts.detail import Netdev, NodeDetail
 from orchestrator.spec.cluster import Node
 
 RAIL_NOT_ON_NODE = Code(
@@ -44,8 +44,8 @@ TWINS_IN_ONE_SUBNET = Code(
     "Two interfaces of one node in one subnet send by whichever the kernel picks, and RDMA connections fail "
     "or go one way. "
     "NVIDIA's own set-up script leaves clusters like this.",
-    "give each rail a subnet of its own, such as 192.168.100.0/24 and 192.168.101.0/24, in /etc/netplan and "
-    "cluster.yaml",
+    "sudo ip addr replace 192.168.101.NUMBER/24 dev NETDEV; to stay, a subnet of its own for each rail, in "
+    "/etc/netplan/40-cx7.yaml and in cluster.yaml",
 )
 LINK_SLOW = Code(
     "LINK_SLOW",
@@ -85,7 +85,8 @@ def findings(sight: Sight) -> Iterator[Finding]:
     wires = Wires(sight)
     for node, detail in sight.on_wires():
         yield _on_node(sight, node, detail)
-        yield _subnets(node, detail, wires.astray(node))
+        there = {end.rail.netdev: wires.networks(wires.facing(end)) for end in wires.of(node)}
+        yield _subnets(node, detail, wires.astray(node), there)
     for node, detail in sight.on_fabric():
         yield from _active(sight, node, detail)
         yield from _whole(node, detail)
@@ -187,7 +188,7 @@ def _whole(node: Node, detail: NodeDetail) -> Iterator[Finding]:
         yield HALF_PORT_ONLY.passed(node.name, ", ".join(sorted(used)))
 
 
-def _subnets(node: Node, detail: NodeDetail, astray: frozenset[str]) -> Finding:
+def _subnets(node: Node, detail: NodeDetail, astray: frozenset[str], there: Mapping[str, Iterable[str]]) -> Finding:
     """The rails and their twins, whether or not the cluster file names those."""
     if detail.netdevs is None:
         return TWINS_IN_ONE_SUBNET.unknown(node.name, "the node told no netdevs")
@@ -202,9 +203,25 @@ def _subnets(node: Node, detail: NodeDetail, astray: frozenset[str]) -> Finding:
                 said = f"{seen[network]} and {dev.name} both in {network}"
                 # Where all nodes are like that it may work; where one is, its twin has nobody to talk to.
                 lost = {seen[network], dev.name} & astray
-                return TWINS_IN_ONE_SUBNET.fail(node.name, said) if lost else TWINS_IN_ONE_SUBNET.warn(node.name, said)
+                remedy = _part(node, dev, network, there.get(dev.name, ()))
+                if lost:
+                    return TWINS_IN_ONE_SUBNET.fail(node.name, said, remedy)
+                return TWINS_IN_ONE_SUBNET.warn(node.name, said, remedy)
             seen[network] = dev.name
     return TWINS_IN_ONE_SUBNET.passed(node.name, ", ".join(seen) or "no addresses")
+
+
+def _part(node: Node, dev: Netdev, crowded: str, there: Iterable[str]) -> str:
+    """Commands that move ``dev`` into the subnet of the ends that it talks to, or into one that nobody is in."""
+    old = next(each for each in dev.addresses if str(ipaddress.ip_interface(each).network) == crowded)
+    free = next((each for each in there if each != crowded), "192.168.101.0/24")
+    network = ipaddress.ip_network(free)
+    # The number of the node's first rail is its own in that subnet, and so most likely in this one.
+    new = f"{network[int(ipaddress.ip_address(node.rails[0].address)) % network.num_addresses]}/{network.prefixlen}"
+    return (
+        f"on {node.name}: sudo ip addr del {old} dev {dev.name} && sudo ip addr add {new} dev {dev.name}; to stay, a "
+        "subnet of its own for it in /etc/netplan/40-cx7.yaml, and the address in cluster.yaml"
+    )
 
 
 def _speed(sight: Sight, node: Node, detail: NodeDetail) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ elsewhere. LINK_DOWN says it once, and the other rules leave alone what it expla
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from orchestrator.doctor.code import Code
@@ -79,6 +79,9 @@ class Wires:
         same = self.ends if self._ring else self._by_index[end.index]
         others = [each for each in same if each.node.name != end.node.name]
         return [each for each in others if self._meet(each, end)] if self._ring else others
+
+    def networks(self, ends: Iterable[End]) -> list[str]:
+        return sorted({network for end in ends for network in self._networks[end.place]})
 
     def _meet(self, one: End, other: End) -> bool:
         return not self._networks[one.place].isdisjoint(self._networks[other.place])

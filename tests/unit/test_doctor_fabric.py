@@ -87,7 +87,12 @@ def test_a_twin_that_strayed_into_the_subnet_of_the_other_is_one_finding() -> No
     moved = OF.cluster.model_copy(update={"nodes": (HERE, of)})
     b = {"netdevs": stray, "pings": unanswered(HERE, 1)}
     a = {"pings": unanswered(of, 1)}
-    assert alarms(sight(spark(cluster=moved), node_a=a, node_b=b)) == [("fail", "TWINS_IN_ONE_SUBNET", "node-b")]
+    (found,) = said(sight(spark(cluster=moved), node_a=a, node_b=b))
+    assert (found.verdict, found.code, found.node) == ("fail", "TWINS_IN_ONE_SUBNET", "node-b")
+    assert found.remedy.startswith(
+        "on node-b: sudo ip addr del 192.168.100.99/24 dev enP2p1s0f0np0 && "
+        "sudo ip addr add 192.168.101.12/24 dev enP2p1s0f0np0;"
+    )
 
 
 def test_a_twin_that_no_rail_names_counts_for_subnets_too() -> None:

@@ -36,6 +36,9 @@ def test_a_healthy_pair_has_no_finding() -> None:
 )
 def test_docker_that_does_not_answer(problem: str, code: str) -> None:
     assert codes(docker=None, docker_problem=problem) == [(code, "spark-2")]
+    node = replace(facts(MP)["spark-2"], docker=None, docker_problem=problem)
+    (found,) = findings(plan(MP), {**facts(MP), "spark-2": node}, ())
+    assert found.remedy.startswith("on spark-2: sudo ")
 
 
 def test_a_taken_port_names_its_owner() -> None:
