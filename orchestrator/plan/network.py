@@ -6,6 +6,8 @@ Sources: NVIDIA's playbooks and NCCL 2.30.7. No GID index is ever set: it differ
 
 from __future__ import annotations
 
+import ipaddress
+
 from orchestrator.spec.cluster import Cluster, Node
 
 # vLLM's Ray executor copies the head's environment to every worker unless a name is on its non-carry-over list.
@@ -25,9 +27,30 @@ PER_NODE = (
 )
 
 
+# NCCL's own NCCL_IB_SUBNET_PREFIX_LEN where nobody sets it (2.30.7, net_ib/connect.cc).
+PREFIX = 24
+
+
 def devices(node: Node) -> tuple[str, ...]:
     """The RDMA devices that NCCL must use on ``node``: both halves of every cabled port; empty without RoCE."""
     return tuple(rail.rdma for rail in node.rails if rail.rdma) if node.accelerator == "gb10" else ()
+
+
+def prefix_length(cluster: Cluster) -> int:
+    """How many bits of an address name a cable of a ring, told by the addresses: each cable has two ends and no third.
+
+    24 where that holds with 24, as NCCL and most set-ups have it, and where it holds with nothing: the doctor then says
+    what is wrong with the cables.
+    """
+    ends = [(node.name, rail.address) for node in cluster.nodes for rail in node.rails if rail.rdma]
+
+    def holds(length: int) -> bool:
+        cables: dict[ipaddress.IPv4Network, list[str]] = {}
+        for name, address in ends:
+            cables.setdefault(ipaddress.IPv4Network(f"{address}/{length}", strict=False), []).append(name)
+        return all(len(names) == 2 == len(set(names)) for names in cables.values())
+
+    return next((length for length in (PREFIX, *range(31, 7, -1)) if ends and holds(length)), PREFIX)
 
 
 def environment(cluster: Cluster, node: Node) -> dict[str, str]:
@@ -56,6 +79,8 @@ def environment(cluster: Cluster, node: Node) -> dict[str, str]:
             "NCCL_IB_MERGE_NICS": "0",
             "NCCL_NET_PLUGIN": "none",
         }
+        if (length := prefix_length(cluster)) != PREFIX:
+            found["NCCL_IB_SUBNET_PREFIX_LEN"] = str(length)
         if len(cluster.nodes) >= 4:
             found["NCCL_ALGO"] = "Ring"
     return found

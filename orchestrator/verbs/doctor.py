@@ -6,6 +6,7 @@ for a second, in a container that is removed again.
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
 import time
 from collections.abc import Iterable, Mapping
@@ -21,6 +22,7 @@ from orchestrator.doctor.waive import waived
 from orchestrator.facts import detail_question, inside
 from orchestrator.facts.detail import ImageInside, NodeDetail
 from orchestrator.facts.reach import SMALL_BYTES, Ping
+from orchestrator.plan.network import prefix_length
 from orchestrator.run import models
 from orchestrator.run.catalog import Catalog
 from orchestrator.run.transport import NodeError, Transport
@@ -174,11 +176,16 @@ def _pings(seen: Sight, node: Node) -> list[Ping]:
 
 
 def _cabled(seen: Sight, node: Node, other: Node) -> list[tuple[Rail, Rail]]:
-    """Rails in the order of the cluster file are parallel, except in a ring: there every link has a /24 of its own."""
+    """Rails in the order of the cluster file are parallel, except in a ring: there each link has its own subnet."""
     if seen.cluster.topology != "ring":
         return list(zip(node.rails, other.rails, strict=False))
     pairs = itertools.product(node.rails, other.rails)
-    return [each for each in pairs if len({rail.address.rpartition(".")[0] for rail in each}) == 1]
+    length = prefix_length(seen.cluster)
+    return [each for each in pairs if len({_network(rail.address, length) for rail in each}) == 1]
+
+
+def _network(address: str, length: int) -> ipaddress.IPv4Network:
+    return ipaddress.IPv4Network(f"{address}/{length}", strict=False)
 
 
 def _model_files(seat: Transport, seen: Sight, node: str) -> Mapping[str, int] | None:
