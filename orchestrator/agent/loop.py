@@ -108,7 +108,7 @@ class Agent:
             signal.signal(signum, lambda *_: (self.hurry if self.stop.is_set() else self.stop).set())
         self._listen()
         peers = Peers(self.plan)
-        prober = Prober(self.plan.service) if self.plan.rank == 0 else None
+        prober = Prober(self.plan.service, self.plan.rdma) if self.plan.rank == 0 else None
         # An agent that was killed may have left processes behind: nothing begins before they are gone.
         self.supervisor.kill(time.monotonic())
         while not self.stop.wait(TICK_S):
@@ -132,7 +132,7 @@ class Agent:
         now, views = time.monotonic(), peers.views()
         own = self.supervisor.poll(now, peers_missing(self.plan, self.gang.attempt, views, now))
         probe = prober.probe if prober else Probe()
-        sight = Sight(now, own, self.versions, views, probe, self._transport(now))
+        sight = Sight(now, own, self.versions, views, probe, self._transport(now, probe))
         gates = all_gates(self.plan, self.gang, sight)
         verdict = judge(self.plan, self.gang, sight, gates) if self.plan.rank == 0 else Verdict()
         gang, command = decide(self.plan, self.gang, Seen(now, time.time(), own, views, verdict))
@@ -172,14 +172,17 @@ class Agent:
         elif command is not None:
             self.supervisor.kill(now)
 
-    def _transport(self, now: float) -> tuple[Gate, ...]:
+    def _transport(self, now: float, probe: Probe) -> tuple[Gate, ...]:
         """The gate of the fabric where the plan names RDMA devices; logs are read every two seconds."""
         if not self.plan.rdma:
             return ()
         if now - self.listened_at >= LISTEN_EVERY_S:
             self.listened_at = now
             self.ear.listen(self.supervisor.voices())
-        return (self.ear.gate(),)
+        if self.plan.rank != 0:
+            return (self.ear.gate(),)
+        proof = probe.proof if probe.attempt == self.gang.attempt else None
+        return (self.ear.gate_across(proof.moved if proof else None),)
 
     def _remember(self) -> None:
         memory = remember(self.plan, self.gang)

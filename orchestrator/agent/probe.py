@@ -7,6 +7,7 @@ in its absence. A canary that is late while the counters move means a busy engin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from orchestrator.plan.rankfile import Service
@@ -45,7 +46,10 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One canary: how many tokens it brought, or the error; ``slow`` when it only ran out of time."""
+    """One canary: how many tokens it brought, or the error; ``slow`` when it only ran out of time.
+
+    ``moved`` is what each RDMA device of this rank sent meanwhile, None where there are none or they do not tell.
+    """
 
     began_at: float
     ended_at: float
@@ -54,6 +58,7 @@ class Answer:
     slow: bool = False
     before: Counters = Counters()
     after: Counters = Counters()
+    moved: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from orchestrator.agent.plainhttp import plain_client
 from orchestrator.agent.probe import Answer, Counters, Look, Probe, answered, looked, next_canary
+from orchestrator.agent.transport import moved, sent
 from orchestrator.plan.rankfile import Service
 
 LOOK_EVERY_S = 1.0
@@ -60,8 +61,8 @@ def model_seen(body: Any, service: Service) -> str:
 class Engine:
     """The engine's HTTP API. Its key is read from the file each time and never kept."""
 
-    def __init__(self, service: Service, timeout_s: float) -> None:
-        self.service = service
+    def __init__(self, service: Service, timeout_s: float, devices: Sequence[str] = ()) -> None:
+        self.service, self.devices = service, tuple(devices)
         self.http = plain_client(timeout_s, service.base_url.rstrip("/").removesuffix("/v1"))
 
     def _headers(self) -> dict[str, str]:
@@ -104,6 +105,7 @@ class Engine:
         before = self.counters(COUNTERS_TIMEOUT_S)
         before = known if before.work is None else before
         tokens, error, slow = 0, "", False
+        idle = sent(self.devices) if self.devices else None
         try:
             response = self.http.post("/v1/chat/completions", headers=self._headers(), json=self._question())
             if response.status_code == 200:
@@ -116,7 +118,8 @@ class Engine:
         except (httpx.HTTPError, OSError, ValueError, KeyError, TypeError) as failure:
             error = f"the completion failed: {failure or type(failure).__name__}"
         ended_at = time.monotonic()
-        return Answer(began_at, ended_at, tokens, error, slow, before, self._after(before, bool(error)))
+        across = moved(idle, sent(self.devices)) if self.devices else None
+        return Answer(began_at, ended_at, tokens, error, slow, before, self._after(before, bool(error)), across)
 
     def _question(self) -> dict[str, Any]:
         message = {"role": "user", "content": "Reply with OK."}
@@ -136,8 +139,8 @@ class Engine:
 class Prober:
     """Keeps the probe of the attempt at hand. ``watch`` names the attempt, 0 for none."""
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
+    def __init__(self, service: Service, devices: Sequence[str] = ()) -> None:
+        self.service, self.devices = service, tuple(devices)
         self.probe = Probe()
         self._lock = threading.Lock()
         for loop in (self._look_on, self._canary_on):
@@ -165,7 +168,7 @@ class Prober:
             time.sleep(LOOK_EVERY_S if self.probe.proof else FIRST_LOOKS_EVERY_S)
 
     def _canary_on(self) -> None:
-        engine = Engine(self.service, self.service.completion_deadline_s)
+        engine = Engine(self.service, self.service.completion_deadline_s, self.devices)
         while True:
             time.sleep(0.2)
             with self._lock:

@@ -7,12 +7,13 @@ GB10 there is no GPUDirect RDMA, so a healthy line says ``via NET/IB/0`` and not
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.plan.rankfile import Gate
 
+SYS = Path("/sys/class/infiniband")
 READ_BYTES = 32 * 2**20
 """NCCL speaks while it connects; what comes after this much log of one file is serving and is not read."""
 
@@ -53,10 +54,29 @@ def heard(said: Said, lines: Iterable[str]) -> Said:
     return said
 
 
-def gate(planned: Sequence[str], said: Said, moved_bytes: int | None) -> Gate:
+def sent(devices: Sequence[str], root: Path = SYS) -> Mapping[str, int] | None:
+    """Bytes that each device has sent so far (port_xmit_data counts words of four bytes); None if unreadable."""
+    found = {}
+    for device in devices:
+        try:
+            found[device] = int((root / device / "ports" / "1" / "counters" / "port_xmit_data").read_text()) * 4
+        except (OSError, ValueError):
+            return None
+    return found
+
+
+def moved(before: Mapping[str, int] | None, after: Mapping[str, int] | None) -> Mapping[str, int] | None:
+    """What each device sent between two looks; None where either could not be had."""
+    if before is None or after is None:
+        return None
+    return {device: count - before.get(device, 0) for device, count in after.items()}
+
+
+def gate(planned: Sequence[str], said: Said, moved: Mapping[str, int] | None, during: str = "") -> Gate:
     """The gate ``transport`` of a rank that is planned on RDMA ``planned``.
 
-    ``moved_bytes`` is what those devices sent since the attempt began, None where the counters cannot be read.
+    ``moved`` is what each of those devices sent ``during`` something, None where the counters cannot be read. A device
+    that sent nothing is named and keeps no gate shut: NCCL may send a short message over one of two.
     """
     if said.none:
         return Gate("transport", False, f"NCCL found no RDMA device; {', '.join(planned)} should be in the container")
@@ -70,38 +90,43 @@ def gate(planned: Sequence[str], said: Said, moved_bytes: int | None) -> Gate:
     if said.sockets:
         return Gate("transport", False, "NCCL uses IB, and sockets for a channel: look for `via NET/Socket` in the log")
     on = ", ".join(said.devices or planned)
-    if moved_bytes == 0:
-        return Gate("transport", None, f"NCCL says {said.network} on {on}; the devices have not sent a byte yet")
-    sent = "" if moved_bytes is None else f", {moved_bytes / 1e6:.1f} MB sent"
-    return Gate("transport", True, f"{said.network} on {on}{' (merged)' if said.merged else ''}{sent}")
+    if moved is not None and not any(moved.values()):
+        return Gate(
+            "transport", None, f"NCCL says {said.network} on {on}; the devices have not sent a byte yet{during}"
+        )
+    told = "" if moved is None else f", {sum(moved.values()) / 1e6:.1f} MB sent{during}"
+    idle = ", ".join(device for device, count in (moved or {}).items() if not count)
+    told += f"; nothing over {idle}" if idle else ""
+    return Gate("transport", True, f"{said.network} on {on}{' (merged)' if said.merged else ''}{told}")
 
 
 class Ear:
     """Reads the logs of one attempt as they grow, and the devices' counters. Never fails for what it cannot read."""
 
-    def __init__(self, planned: Sequence[str], sys_root: Path = Path("/sys/class/infiniband")) -> None:
+    def __init__(self, planned: Sequence[str], sys_root: Path = SYS) -> None:
         self.planned, self.said = tuple(planned), Said()
         self._sys, self._read = sys_root, dict[Path, int]()
-        self._at_start = self.sent()
+        self._before = self.sent()
 
     def listen(self, logs: Iterable[Path]) -> None:
+        before = self.said.network
         for path in logs:
             self.said = heard(self.said, self._fresh(path))
+        if self.said.network != before:
+            # What went before is how NCCL's ranks met, and no work of theirs.
+            self._before = self.sent()
 
     def gate(self) -> Gate:
-        now = self.sent()
-        moved = None if now is None or self._at_start is None else now - self._at_start
-        return gate(self.planned, self.said, moved)
+        """By what was sent since NCCL chose its network: of a rank that asks for no completion itself."""
+        return gate(self.planned, self.said, moved(self._before, self.sent()))
 
-    def sent(self) -> int | None:
-        """Bytes that the planned devices have sent; port_xmit_data counts in words of four bytes."""
-        words = 0
-        for device in self.planned:
-            try:
-                words += int((self._sys / device / "ports" / "1" / "counters" / "port_xmit_data").read_text())
-            except (OSError, ValueError):
-                return None
-        return words * 4
+    def gate_across(self, completion: Mapping[str, int] | None) -> Gate:
+        """By what was sent across a completion; without one nothing is proven, however much the ranks have met."""
+        across = dict.fromkeys(self.planned, 0) if completion is None and self.sent() is not None else completion
+        return gate(self.planned, self.said, across, " across a completion")
+
+    def sent(self) -> Mapping[str, int] | None:
+        return sent(self.planned, self._sys)
 
     def _fresh(self, path: Path) -> list[str]:
         """Whole lines that came since the last look, up to ``READ_BYTES`` of a file."""

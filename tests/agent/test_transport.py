@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.transport import READ_BYTES, Ear, Said, gate, heard
+from orchestrator.agent.transport import READ_BYTES, Ear, Said, gate, heard, moved, sent
 from orchestrator.plan.rankfile import Gate
 from tests.agent.rig import LocalGang
 
@@ -24,7 +24,8 @@ OTHER = ("INFO 11-30 09:38:55 [core.py:1] Loading weights", "a line about Socket
 
 
 def opened(*lines: str, moved: int | None = 1000) -> tuple[bool | None, str]:
-    found = gate(TWINS, heard(Said(), [*OTHER, *lines, *OTHER]), moved)
+    sent = None if moved is None else dict.fromkeys(TWINS, moved // 2)
+    found = gate(TWINS, heard(Said(), [*OTHER, *lines, *OTHER]), sent)
     assert found.name == "transport"
     return found.open, found.saw
 
@@ -59,14 +60,49 @@ def test_before_anything_was_said_or_sent_it_is_unknown(lines: tuple[str, ...], 
     assert opened(*lines, moved=moved)[0] is None
 
 
-def counters(root: Path, words: int) -> None:
-    for device in TWINS:
+def counters(root: Path, words: int, devices: tuple[str, ...] = TWINS) -> None:
+    for device in devices:
         folder = root / device / "ports" / "1" / "counters"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "port_xmit_data").write_text(f"{words}\n")
 
 
-def test_an_ear_reads_what_is_new_in_whole_lines_and_counts_from_the_start_of_the_attempt(tmp_path: Path) -> None:
+def test_an_idle_twin_is_named_and_shuts_nothing() -> None:
+    found = gate(TWINS, heard(Said(), [USING, IB]), {TWINS[0]: 4_000_000, TWINS[1]: 0}, " across a completion")
+    assert found == Gate(
+        "transport",
+        True,
+        "IB on rocep1s0f0, roceP2p1s0f0, 4.0 MB sent across a completion; nothing over roceP2p1s0f0",
+    )
+
+
+def test_what_the_ranks_sent_to_meet_is_no_proof_of_a_completion(tmp_path: Path) -> None:
+    counters(tmp_path / "sys", 0)
+    log = tmp_path / "engine.log"
+    log.write_text(f"{USING}\n{IB}\n")
+    ear = Ear(TWINS, tmp_path / "sys")
+    counters(tmp_path / "sys", 5_000_000)  # the handshake
+    ear.listen([log])
+    assert ear.gate_across(None).open is None
+    assert ear.gate().open is None
+    before = sent(TWINS, tmp_path / "sys")
+    counters(tmp_path / "sys", 5_250_000, TWINS[:1])
+    across = moved(before, sent(TWINS, tmp_path / "sys"))
+    assert across == {TWINS[0]: 1_000_000, TWINS[1]: 0}
+    assert ear.gate_across(across).open is True
+    assert ear.gate_across(across).saw.endswith("1.0 MB sent across a completion; nothing over roceP2p1s0f0")
+
+
+def test_counters_that_cannot_be_read_leave_the_word_to_nccl(tmp_path: Path) -> None:
+    log = tmp_path / "engine.log"
+    log.write_text(f"{USING}\n{IB}\n")
+    ear = Ear(TWINS, tmp_path / "nothing")
+    ear.listen([log])
+    assert (sent(TWINS, tmp_path / "nothing"), moved(None, {})) == (None, None)
+    assert ear.gate_across(None) == Gate("transport", True, "IB on rocep1s0f0, roceP2p1s0f0")
+
+
+def test_an_ear_reads_what_is_new_in_whole_lines_and_counts_from_when_nccl_spoke(tmp_path: Path) -> None:
     counters(tmp_path / "sys", 1_000_000)
     log = tmp_path / "engine.log"
     ear = Ear(TWINS, tmp_path / "sys")
