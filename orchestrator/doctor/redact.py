@@ -18,7 +18,7 @@ _SHAPED = re.compile(
     r"|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"
     r"|\bAIza[A-Za-z0-9_-]{35}"
     r"|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+"
-    r"|(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{6,}"
+    r"|(?<=[Bb]earer )(?!(?:unless|if|realm)\b)[A-Za-z0-9._~+/=-]{6,}"
     r"|(?<=://)[^/\s:@]{1,200}:[^/\s@]{1,200}(?=@)"
     r"|(?<![0-9a-fA-F:-])(?:[0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}(?![0-9a-fA-F:-])"  # a MAC address
     # A node GUID, 38a3:e500:03ce:e09c or 0x38a3e50003cee09c, which no clock and no shortened address looks like.
@@ -43,7 +43,7 @@ _VALUE = r"(?P<value>\[[^\]\n]{0,4000}\]?|'[^'\n]{1,500}'?|\"[^\"\n]{1,500}\"?|[
 _NAMED = re.compile(rf"(?P<before>{_WORD}['\"]?\s{{0,3}}[:=]\s{{0,3}}){_PLAIN}{_VALUE}", re.IGNORECASE)
 # The word after an option that takes a secret, in a command line or in the list that one was made of.
 _OPTION = re.compile(
-    rf"(?P<before>--?(?:[a-z]+-)*(?:api-key|hf-token|token|password|passphrase|secret)(?:['\"]\s?,\s?|\s)){_PLAIN}"
+    rf"(?P<before>(?<![\w-])--?(?:[a-z]+-)*(?:api-key|hf-token|token|password|passphrase|secret)(?:['\"]\s?,\s?|\s)){_PLAIN}"
     r"(?P<value>'[^'\n]{1,500}'?|\"[^\"\n]{1,500}\"?|(?!-)[^\s,;)}\]'\"]{4,500})",
     re.IGNORECASE,
 )

@@ -10,12 +10,14 @@ import sys
 import tarfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator import __version__
-from orchestrator.doctor.preflight import findings
+from orchestrator.doctor import rules
+from orchestrator.doctor.finding import Finding
 from orchestrator.doctor.redact import redact
+from orchestrator.doctor.sight import Sight
 from orchestrator.facts.node import question
 from orchestrator.plan import runtime
 from orchestrator.plan.launch import LaunchPlan
@@ -23,11 +25,15 @@ from orchestrator.run.at_once import at_once
 from orchestrator.run.catalog import Catalog
 from orchestrator.run.transport import NodeError, Transport
 from orchestrator.spec.cluster import Cluster
+from orchestrator.spec.pins import KnownBadTable
+from orchestrator.spec.problems import SpecError
 from orchestrator.verbs import names, secrets, world
+from orchestrator.verbs.doctor import details
 from orchestrator.verbs.errors import UsageError
-from orchestrator.verbs.evidence import kept_logs
-from orchestrator.verbs.running import running
+from orchestrator.verbs.evidence import in_words, kept_logs
+from orchestrator.verbs.running import Running, running
 from orchestrator.verbs.sitting import sitting
+from orchestrator.verbs.world import Answers
 
 LINES = 5000
 ASK_S = 30.0
@@ -52,7 +58,7 @@ def support_bundle(catalog: Catalog, name: str, out: Path) -> Bundle:
     silent: dict[str, NodeError] = {}
     for cluster in world.clusters(catalog):
         with sitting(world.seats(cluster)) as seats:
-            members |= _of_cluster(cluster, seats, name, silent)
+            members |= _of_cluster(catalog, cluster, seats, (name, silent))
     members |= {f"kept/{path}": text for path, text in kept_logs(name)}
     known_of = any(path.startswith("kept/") or path.endswith(("plan.json", "unrecorded.txt")) for path in members)
     if not known_of and not silent:
@@ -66,8 +72,9 @@ def support_bundle(catalog: Catalog, name: str, out: Path) -> Bundle:
 
 
 def _of_cluster(
-    cluster: Cluster, seats: Mapping[str, Transport], name: str, silent: dict[str, NodeError]
+    catalog: Catalog, cluster: Cluster, seats: Mapping[str, Transport], of: tuple[str, dict[str, NodeError]]
 ) -> dict[str, str]:
+    name, silent = of
     where = f"cluster-{cluster.name}"
     answers = world.gather(seats, name)
     silent |= answers.silent
@@ -77,14 +84,26 @@ def _of_cluster(
     now = running(answers.facts, name, cluster.topology)
     if now.unreadable or now.remains:
         found[f"{where}/unrecorded.txt"] = "\n".join((*now.unreadable, *now.remains)) + "\n"
+    found[f"{where}/findings.txt"] = in_words(_findings(catalog, cluster, seats, (answers, now)))
     if now.plan is None:
         return found
     found[f"{where}/plan.json"] = now.plan.canonical()
     found[f"{where}/differs.txt"] = "\n".join((*now.differs, *now.unrecorded)) + "\n"
-    whole = set(answers.facts).issuperset((*now.plan.nodes, now.plan.gateway.node))
-    said = findings(now.plan, answers.facts, (now.plan, *now.others)) if whole else ()
-    found[f"{where}/findings.txt"] = "\n".join(f"{each}\n  -> {each.remedy}" for each in said) + "\n"
     return found | dict(_logs(where, now.plan, seats))
+
+
+def _findings(
+    catalog: Catalog, cluster: Cluster, seats: Mapping[str, Transport], told: tuple[Answers, Running]
+) -> tuple[Finding, ...]:
+    """The doctor's, of nodes and fabric and of what the recorded plan needs; its profile may be another by now."""
+    answers, now = told
+    try:
+        table = catalog.known_bad()
+    except SpecError:
+        table = KnownBadTable(combinations=())
+    ours = (*((now.plan,) if now.plan else ()), *now.others)
+    seen = Sight(cluster, cluster.nodes, answers.facts, table=table, plan=now.plan, ours=ours)
+    return rules.everything(replace(seen, details=details(seats, seen, answers).details))
 
 
 def _facts(where: str, seats: Mapping[str, Transport], name: str) -> Iterator[tuple[str, str]]:

@@ -170,7 +170,7 @@ def _carry_out(stage: Stage, view: View) -> LaunchPlan:
     plan, now = view.plan, view.now
     same = now.plan is not None and now.plan.digest == plan.digest
     if same and not now.broken and not now.differs:
-        finish(stage, plan, phases.wait(plan), now)
+        finish(stage, plan, phases.wait(plan), now, view.findings)
         return plan
     if same:
         plan = anew(stage.chosen, view.facts, now)
@@ -180,11 +180,13 @@ def _carry_out(stage: Stage, view: View) -> LaunchPlan:
         secrets=secrets.for_generation(plan, known),
         made_by=stage.catalog.makers(),
     )
-    finish(stage, plan, phases.up(plan, phases.Before(now.plan, now.others), baggage), now)
+    finish(stage, plan, phases.up(plan, phases.Before(now.plan, now.others), baggage), now, view.findings)
     return plan
 
 
-def finish(stage: Stage, plan: LaunchPlan, todo: tuple[Phase, ...], before: Running) -> None:
+def finish(
+    stage: Stage, plan: LaunchPlan, todo: tuple[Phase, ...], before: Running, findings: tuple[Finding, ...] = ()
+) -> None:
     """Execute, write the events to the head's log, and turn the outcome into nothing or the right ``VerbError``.
 
     A first ``up`` that failed leaves nothing behind, its log neither; one that failed over a deployment is recorded.
@@ -199,7 +201,7 @@ def finish(stage: Stage, plan: LaunchPlan, todo: tuple[Phase, ...], before: Runn
     resolved = stage.chosen.resolved
     models = {resolved.model.name: resolved.model}
     bits = Bits(resolved.cluster, models, world.ssh_files(resolved.cluster))
-    evidence = Evidence(plan, stage.seats)
+    evidence = Evidence(plan, stage.seats, events, findings)
     hands = Hands(stage.seats, bits, ALL, sink, plan.generation, on_failure=lambda: kept.extend(evidence.keep()))
     outcome = execute(todo, hands, stage.cancel)
     if outcome.ok:

@@ -436,6 +436,8 @@ def test_a_support_bundle_is_one_private_file_and_is_not_written_over(cli: Cli, 
     kept = tmp_path / "home/.local/state/sparkctl-failures/tiny-g1"
     kept.mkdir(parents=True)
     (kept / "node-a-0.log").write_text("ERROR it failed with opensesame-opensesame and HF_TOKEN=hf_abcdefghijkl\n")
+    for name in ("plan.json", "events.jsonl", "findings.txt"):
+        (kept / name).write_text("password=hunter2222\n")
     done = cli("support-bundle", "tiny", "--out", "b.tar.gz")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "b.tar.gz").stat().st_mode & 0o777 == 0o600
@@ -448,6 +450,12 @@ def test_a_support_bundle_is_one_private_file_and_is_not_written_over(cli: Cli, 
     assert texts["sparkctl-support/kept/tiny-g1/node-a-0.log"] == "ERROR it failed with *** and HF_TOKEN=***\n"
     assert "== end" in texts["sparkctl-support/cluster-embedded/node-a/facts.txt"]
     assert "sparkctl-support/versions.json" in texts
+    for name in ("plan.json", "events.jsonl", "findings.txt"):
+        assert texts[f"sparkctl-support/kept/tiny-g1/{name}"] == "password=***\n"
+    assert (
+        "->" in texts["sparkctl-support/cluster-embedded/findings.txt"]
+        or "nothing but passes" in (texts["sparkctl-support/cluster-embedded/findings.txt"])
+    )
     again = cli("support-bundle", "tiny", "--out", "b.tar.gz")
     assert (again.returncode, "File exists" in again.stderr) == (2, True)
 
