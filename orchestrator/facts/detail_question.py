@@ -3,6 +3,9 @@
 It reads sysfs and proc first and asks a tool only for what the kernel does not show in a file. A tool that is absent or
 hangs (ten seconds each) leaves its section empty. Linux documents the files in Documentation/ABI: sysfs-class-net,
 sysfs-class-infiniband.
+
+So neither ibdev2netdev nor show_gids nor ethtool is asked: a node may lack their packages, and what is wanted of them
+stands in these files (``tests/unit/test_detail.py`` holds the one against the other).
 """
 
 from __future__ import annotations

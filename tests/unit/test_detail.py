@@ -143,6 +143,60 @@ def test_rdma_devices_know_their_netdev_port_and_gids(spark: NodeDetail) -> None
     assert named["rocep1s0f1"].state == "DOWN"
 
 
+# What ibdev2netdev printed on two machines of which one has its cable in the other cage (MiaAI-Lab/
+# DeepSeek-v4.1-Flash-DGX-Sparks pull request 9). Of show_gids and ethtool the fields are compared, not their words.
+IBDEV2NETDEV = {
+    0: """\
+rocep1s0f0 port 1 ==> enp1s0f0np0 (Up)
+rocep1s0f1 port 1 ==> enp1s0f1np1 (Down)
+roceP2p1s0f0 port 1 ==> enP2p1s0f0np0 (Up)
+roceP2p1s0f1 port 1 ==> enP2p1s0f1np1 (Down)""",
+    1: """\
+rocep1s0f0 port 1 ==> enp1s0f0np0 (Down)
+rocep1s0f1 port 1 ==> enp1s0f1np1 (Up)
+roceP2p1s0f0 port 1 ==> enP2p1s0f0np0 (Down)
+roceP2p1s0f1 port 1 ==> enP2p1s0f1np1 (Up)""",
+}
+
+
+@pytest.mark.parametrize("cage", [0, 1])
+def test_sysfs_gives_what_the_tools_would_print(cage: int, tmp_path: Path) -> None:
+    """Line by line the same table, from files alone: none of the tools is installed here."""
+    sysfs.build(tmp_path, tuple(replace(nic, up=int(nic.pci[-1]) == cage) if nic.rdma else nic for nic in sysfs.gb10()))
+    detail = ask(tmp_path)
+    devices, netdevs = detail.rdma or (), {each.name: each for each in detail.netdevs or ()}
+    table = [
+        f"{each.name} port 1 ==> {each.netdev} ({'Up' if netdevs[each.netdev].up else 'Down'})" for each in devices
+    ]
+    assert sorted(table) == sorted(IBDEV2NETDEV[cage].splitlines())
+    first = next(each for each in devices if each.name == f"rocep1s0f{cage}")
+    rows = [(first.name, gid.index, gid.value, gid.kind.rpartition("RoCE ")[2], gid.netdev) for gid in first.gids]
+    netdev = f"enp1s0f{cage}np{cage}"
+    assert (first.name, 3, "0000:0000:0000:0000:0000:ffff:c0a8:640b", "v2", netdev) in rows  # show_gids: DEV INDEX GID
+    assert netdevs[netdev].speed_mbit == 200000  # ethtool: Speed: 200000Mb/s
+    assert [each.speed_mbit for each in netdevs.values() if each.driver == "mlx5_core" and not each.up] == [None] * 2
+
+
+LAYERS = ["sha256:" + "c" * 64, "sha256:" + "d" * 64]
+STORED = {
+    # Classic stores: the id is of the image's configuration, and a repository digest is there after a pull only.
+    "overlay2": {"Name": "overlay2", "Data": {"LowerDir": "/var/lib/docker/overlay2/x/diff", "MergedDir": "/m"}},
+    "vfs": {"Name": "vfs", "Data": None},
+    # containerd's: the id is the manifest's digest, and there is no data.
+    "overlayfs": {"Name": "overlayfs", "Data": None},
+}
+
+
+@pytest.mark.parametrize("driver", STORED)
+def test_an_image_is_the_same_whatever_stores_it(driver: str, tmp_path: Path) -> None:
+    said = {**INSPECTED, "GraphDriver": STORED[driver], "RootFS": {"Type": "layers", "Layers": LAYERS}}
+    said["Id"] = "sha256:" + {"overlay2": "1", "vfs": "2", "overlayfs": "3"}[driver] * 64
+    docker = f"case $1 in image) echo '{json.dumps(said)}' ;; esac"
+    (image,) = ask(tmp_path, {**TOOLS, "docker": docker}, images=(IMAGE,)).images
+    assert image.layers == tuple(LAYERS)
+    assert (image.architecture, image.env["WITH"]) == ("arm64", "a=b")
+
+
 def test_memory_gpu_runtimes_and_services(spark: NodeDetail) -> None:
     kib = 1024
     assert spark.memory == Memory(
