@@ -144,7 +144,13 @@ def fits(node: Node, detail: NodeDetail, address: str, sizes: Mapping[str, int])
 
 
 def _holds(interface: str, address: str) -> bool:
-    return ipaddress.ip_address(address) in _network(interface)
+    return _address(address) in _network(interface)
+
+
+@cache
+def _address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Kept, as each of 64 nodes asks for the same 128 addresses."""
+    return ipaddress.ip_address(address)
 
 
 @cache

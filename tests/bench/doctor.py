@@ -1,6 +1,7 @@
 """How long the doctor takes to ask many nodes: each one an sshd of its own here, against ``ssh`` asking them in turn.
 
-All of them are this one machine, so their processors are shared by all: a real desk answers sooner.
+All of them are this one machine, so their processors are shared by all: a real desk answers sooner. The cluster has
+neither rails nor a profile, so pings, models and images are not in the figure.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from time import perf_counter
 
 from tests.wire.server import CONFIG, SSHD, answers, free_port, keygen, wait_for
 
-COUNTS = (4, 64)
+# Nodes -> seconds that a doctor over them should take at most.
+TARGETS = {4: 3.0, 64: 10.0}
 ROOT = Path(__file__).parents[2]
 
 
@@ -66,7 +68,7 @@ def desk(folder: Path, ports: list[int]) -> dict[str, str]:
 def run() -> list[str]:
     """Seconds of one ``doctor`` over all nodes, and of ``ssh`` asking one node after the other for nothing at all."""
     lines = []
-    for count in COUNTS:
+    for count, target in TARGETS.items():
         with tempfile.TemporaryDirectory() as name, nodes(Path(name), count) as ports:
             folder = Path(name)
             env = desk(folder, ports)
@@ -95,6 +97,7 @@ def run() -> list[str]:
             turns = perf_counter() - began
         last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr.strip()
         lines.append(
-            f"{count:>3} nodes  doctor {took:5.1f} s   ssh in turn {turns:5.1f} s   {took / turns:.2f}x   {last}"
+            f"{count:>3} nodes  doctor {took:5.1f} s (target {target:g} s)   "
+            f"ssh in turn {turns:5.1f} s   {took / turns:.2f}x   {last}"
         )
     return lines

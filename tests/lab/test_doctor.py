@@ -51,12 +51,12 @@ def changed(node: Node, do: str, undo: str) -> Iterator[None]:
         node.sh(undo)
 
 
-def test_a_healthy_pair_has_no_warning_and_is_asked_in_three_seconds(operator: Operator) -> None:
+def test_a_healthy_pair_has_no_warning(operator: Operator) -> None:
     assert told(operator)[:2] == (0, set())
     assert told(operator, "lab")[:2] == (0, set())
     began = time.monotonic()
     operator.run("doctor", "lab")
-    print(f"\n  doctor of {len(('a', 'b'))} nodes took {time.monotonic() - began:.1f} s")
+    print(f"\n  doctor of 2 nodes took {time.monotonic() - began:.1f} s (target: 3 s)")
 
 
 def test_a_small_mtu_on_one_end(operator: Operator, lab: Lab) -> None:
