@@ -170,7 +170,7 @@ def test_known_bad_combinations_have_sources_and_one_code_each() -> None:
     assert len(set(codes)) == len(codes)
     for each in table:
         assert all(source.strip() for source in each.sources), each.code
-        words = {"arch", "accelerator", "container", "env", "ranks", "model", "tensor", "kv_dtype"}
+        words = {"arch", "accelerator", "container", "env", "ranks", "model", "tensor", "kv_dtype", "attention"}
         assert set(each.where) <= words, each.code
 
 
