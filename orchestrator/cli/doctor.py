@@ -27,7 +27,7 @@ _ORDER = tuple(_COLOURS)
 def command(ctx: click.Context, /, as_json: bool, every: bool, **values: Any) -> None:
     """Look at the nodes for what would go wrong; with PROFILE also at its plan on them. Changes nothing.
 
-    Exit code 5 when something would fail, 1 when a node is silent and nobody knows, otherwise 0.
+    Exit code 5 when something is known to be wrong, 1 when a node is silent and nobody knows, otherwise 0.
     """
     from orchestrator.verbs.doctor import doctor
 
@@ -58,7 +58,8 @@ def _page(report: Report, *, every: bool) -> list[str]:
     lines = [f"{click.style('doctor', bold=True)}: {report.origin}"]
     for place in ("", *report.nodes):
         here = [each for each in report.findings if _place(each, report) == place]
-        said = [line for each in sorted(here, key=_rank) if _is_shown(each, shown) for line in _lines(each)]
+        told = [each for each in here if each.verdict in shown or each in report.untold]
+        said = [line for each in sorted(told, key=_rank) for line in _lines(each, whole=each in report.untold)]
         if said:
             lines += ["", click.style(place or "plan and all nodes", bold=True), *said]
     return [*lines, "", _summary(report, every=every)]
@@ -72,21 +73,22 @@ def _rank(finding: Finding) -> int:
     return _ORDER.index(finding.verdict)
 
 
-def _is_shown(finding: Finding, shown: tuple[str, ...]) -> bool:
-    """A silent node is always told: nothing else is known of it."""
-    return finding.verdict in shown or finding.code == "NODE_SILENT"
-
-
-def _lines(finding: Finding) -> Iterator[str]:
+def _lines(finding: Finding, *, whole: bool) -> Iterator[str]:
+    """``whole``: with the reason and the remedy, whatever the verdict."""
     word = click.style(f"{finding.verdict:<7}", fg=_COLOURS[finding.verdict])
     if finding.verdict == "pass":
         yield f"  {word} {finding.code}: {finding.observed}"
         return
-    yield f"  {word} {finding.code}: should be {finding.expected}, found {finding.observed}"
-    if finding.verdict != "unknown" or finding.code == "NODE_SILENT":
+    yield f"  {word} {finding.code}: should be {finding.expected}, found {_below(finding.observed)}"
+    if finding.verdict != "unknown" or whole:
         if finding.why:
             yield f"          {finding.why}"
-        yield f"          -> {finding.remedy}"
+        yield f"          -> {_below(finding.remedy)}"
+
+
+def _below(text: str) -> str:
+    """Further lines stand below the first one."""
+    return "\n             ".join(line.strip() for line in text.splitlines())
 
 
 def _summary(report: Report, *, every: bool) -> str:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from orchestrator.doctor import clock, frames, image, memory, node, parity, paths, planned, rails, rendered, wires
+from orchestrator.doctor import (
+    clock,
+    frames,
+    image,
+    login,
+    memory,
+    node,
+    parity,
+    paths,
+    planned,
+    rails,
+    rendered,
+    wires,
+)
 from orchestrator.doctor.code import Code
 from orchestrator.spec.pins import KnownBadTable
 
-NODE_SILENT = Code(
-    "NODE_SILENT",
-    "an answer over SSH",
-    "What runs there, and whether it is well, nobody knows.",
-    "the finding says it: ssh HOST, ssh-keyscan, or ssh-copy-id",
-)
 # The findings of these are made by ``preflight``, which knows the ports and the units of a plan.
 BEFORE_A_START = (
     Code(
@@ -60,17 +67,21 @@ FABRIC_TEST_MISSING = Code(
     "A link that is up and slow is found by measuring only.",
     "sparkctl fabric test PROFILE",
 )
-# Nothing could be brought to the nodes or checked there without these.
-NEVER_WAIVED = frozenset({"IMAGE_DIGEST_UNKNOWN", "NODE_SILENT"})
+# Nothing could be brought to the nodes or checked there with these.
+NEVER_WAIVED = login.UNANSWERED | {login.SHELL_PRINTS.code, "IMAGE_DIGEST_UNKNOWN"}
 _ROOMS: tuple[ModuleType, ...] = (node, image, parity, memory, wires, rails, frames, paths, clock, planned, rendered)
 
 
 def codes() -> dict[str, Code]:
     """Code by name, in the order of the families."""
-    found = [NODE_SILENT, *BEFORE_A_START, FABRIC_TEST_MISSING]
+    found = [*_of(login), *BEFORE_A_START, FABRIC_TEST_MISSING]
     for room in _ROOMS:
-        found += [value for value in vars(room).values() if isinstance(value, Code)]
+        found += _of(room)
     return {each.code: each for each in found}
+
+
+def _of(room: ModuleType) -> list[Code]:
+    return [value for value in vars(room).values() if isinstance(value, Code)]
 
 
 def names(table: KnownBadTable) -> frozenset[str]:

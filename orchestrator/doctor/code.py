@@ -19,9 +19,9 @@ class Code:
     def passed(self, node: str, observed: str) -> Finding:
         return Finding(self.code, node, observed, self.expected, "", self.why, "pass")
 
-    def unknown(self, node: str, observed: str) -> Finding:
+    def unknown(self, node: str, observed: str, remedy: str = "") -> Finding:
         """``observed`` says what nobody could see."""
-        return Finding(self.code, node, observed, self.expected, self.remedy, self.why, "unknown")
+        return Finding(self.code, node, observed, self.expected, remedy or self.remedy, self.why, "unknown")
 
     def warn(self, node: str, observed: str, remedy: str = "") -> Finding:
         return Finding(self.code, node, observed, self.expected, remedy or self.remedy, self.why, "warn")

@@ -10,6 +10,7 @@ from orchestrator.doctor import (
     frames,
     image,
     known,
+    login,
     memory,
     node,
     parity,
@@ -47,7 +48,7 @@ def _concerns(plan: LaunchPlan, code: str) -> bool:
     return plan.runtime == ("docker" if docker else "process") if docker or code == "PROGRAM_ABSENT" else True
 
 
-_FAST: tuple[Rule, ...] = (before_a_start, planned.findings, rendered.findings, known.findings)
+_FAST: tuple[Rule, ...] = (login.findings, before_a_start, planned.findings, rendered.findings, known.findings)
 _NODES: tuple[Rule, ...] = (
     node.findings,
     image.findings,

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 STATE_ROOT = ".local/state/sparkctl"
 LABEL = "sparkctl"
+PRELUDE_CHARS = 80
 
 _SCRIPT = r"""
 d=$1; s="$HOME/.local/state/sparkctl"
@@ -100,6 +101,7 @@ class NodeFacts:
 
     ``units`` are of every deployment, and so are ``generations``: the directories that hold a file. ``programs`` are
     names of what can be started beside ``python`` where ranks run without containers; None where nobody looked.
+    ``prelude`` is what the login shell printed before it answered, shortened.
     """
 
     node: str
@@ -126,6 +128,7 @@ class NodeFacts:
     others: tuple[Container, ...] = ()
     python: str = "python3"
     haproxy: str = "haproxy"
+    prelude: str = ""
 
 
 class UnreadableFactsError(ValueError):
@@ -166,6 +169,7 @@ def parse(node: str, text: str) -> NodeFacts:
         events=tuple(line for line in answer["events"] if line.startswith("{")),
         plans=tuple(line for line in answer["plans"] if line.startswith("{")),
         generations=tuple(answer["leftovers"]),
+        prelude=" ".join(text.partition("== ident\n")[0].split())[:PRELUDE_CHARS],
     )
 
 

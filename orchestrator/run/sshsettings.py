@@ -53,9 +53,13 @@ class Files:
 
 def by_hand(ssh: Ssh) -> str:
     """The command that shows the operator why this login fails, with the user and port that sparkctl tried."""
+    return f"ssh -v {target(ssh)} true"
+
+
+def target(ssh: Ssh) -> str:
+    """What to type after ``ssh`` to get the same login."""
     port = f"-p {ssh.port} " if ssh.port != 22 else ""
-    user = f"{ssh.user}@" if ssh.user else ""
-    return f"ssh -v {port}{user}{ssh.host} true"
+    return f"{port}{ssh.user}@{ssh.host}" if ssh.user else f"{port}{ssh.host}"
 
 
 def resolve(node: str, ssh: Ssh, files: Files) -> Settings:
@@ -112,7 +116,7 @@ def settings(ssh: Ssh, said: Mapping[str, list[str]], files: Files) -> Settings:
     known = one("userknownhostsfile", "") + " " + one("globalknownhostsfile", "") if said else DEFAULT_KNOWN_HOSTS
     own = (files.known_hosts,) if files.known_hosts else tuple(Path(word).expanduser() for word in known.split())
     return Settings(
-        target=_target(ssh),
+        target=target(ssh),
         host=host,
         port=port,
         user=user,
@@ -137,11 +141,6 @@ def hops(jump: str) -> tuple[Ssh, ...]:
         fields = {"host": host.strip("[]"), "user": user or None, **({"port": int(port)} if port else {})}
         found.append(Ssh.model_validate(fields))
     return tuple(found)
-
-
-def _target(ssh: Ssh) -> str:
-    port = f"-p {ssh.port} " if ssh.port != 22 else ""
-    return f"{port}{ssh.user}@{ssh.host}" if ssh.user else f"{port}{ssh.host}"
 
 
 def _expand(value: str, tokens: Mapping[str, str]) -> str:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from orchestrator.doctor import rules
-from orchestrator.doctor.catalogue import NODE_SILENT
 from orchestrator.doctor.finding import Finding
+from orchestrator.doctor.login import UNANSWERED
 from orchestrator.doctor.rendered import cache_paths
 from orchestrator.doctor.sight import Sight
 from orchestrator.doctor.waive import waived
@@ -28,7 +28,7 @@ from orchestrator.run.catalog import Catalog
 from orchestrator.run.transport import NodeError, Transport
 from orchestrator.spec.cluster import Node, Rail
 from orchestrator.spec.problems import SpecError
-from orchestrator.verbs import checks, fabric, names, world
+from orchestrator.verbs import checks, fabric, names, unanswered, world
 from orchestrator.verbs.details import Details, each, gather
 from orchestrator.verbs.errors import UsageError
 from orchestrator.verbs.plan import built
@@ -44,7 +44,7 @@ INSIDE_DEADLINE_S = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``origin`` says in words what was looked at. What is wrong with a silent node is UNKNOWN."""
+    """``origin`` says in words what was looked at; ``silent`` did not answer, and each of them has a finding."""
 
     origin: str
     nodes: tuple[str, ...]
@@ -53,10 +53,15 @@ class Report:
 
     @property
     def code(self) -> int:
-        """Exit code: 5 something would fail, 1 a node is silent, 0 otherwise."""
+        """Exit code: 5 something is known to be wrong, 1 a node is silent and nobody knows, 0 otherwise."""
         if any(each.verdict == "fail" for each in self.findings):
             return 5
         return 1 if self.silent else 0
+
+    @property
+    def untold(self) -> frozenset[Finding]:
+        """Why nodes did not answer. They are shown whatever their verdict: nothing else is known of those nodes."""
+        return frozenset(each for each in self.findings if each.code in UNANSWERED)
 
 
 def doctor(catalog: Catalog, ask: Ask) -> Report:
@@ -99,11 +104,7 @@ def _of_cluster(catalog: Catalog) -> Report:
 
 
 def _report(origin: str, seen: Sight, silent: Mapping[str, NodeError], more: tuple[Finding, ...]) -> Report:
-    untold = tuple(
-        replace(NODE_SILENT.unknown(name, error.what), remedy=error.remedy or NODE_SILENT.remedy)
-        for name, error in silent.items()
-    )
-    findings = (*untold, *more, *rules.everything(seen))
+    findings = (*unanswered.findings(silent, seen.nodes), *more, *rules.everything(seen))
     return Report(origin, tuple(node.name for node in seen.nodes), findings, silent)
 
 

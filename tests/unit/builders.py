@@ -46,11 +46,13 @@ def resolved(
 
 
 def facts(of: Resolved, **changes: Any) -> dict[str, NodeFacts]:
-    """Healthy nodes: docker answers and nothing listens."""
-    return {
-        node.name: replace(assumed_facts(node), **{"docker": "28.0.1", "arch": "aarch64", **changes})
-        for node in of.nodes
-    }
+    """Healthy nodes: docker answers, the rails have their addresses and nothing listens."""
+    found = {}
+    for node in of.nodes:
+        held = {rail.address: rail.netdev for rail in node.rails}
+        healthy = {"docker": "28.0.1", "arch": "aarch64", "addresses": held}
+        found[node.name] = replace(assumed_facts(node), **{**healthy, **changes})
+    return found
 
 
 def plan(of: Resolved, generation: int = 1) -> LaunchPlan:

@@ -149,7 +149,8 @@ def test_silent_nodes_are_unknown_and_every_one_has_a_way_out(tmp_path: Path) ->
     (tmp_path / "cluster.yaml").write_text("nodes:\n" + "\n".join(rows) + "\n")
     done = run(tmp_path, "doctor")
     assert done.returncode == 1
-    assert done.stdout.count("NODE_SILENT") == 2
+    assert done.stdout.count("unknown SSH_UNREACHABLE: ") == 2
+    assert done.stdout.count(f"-> ssh -v -p {port} nobody@127.0.0.1 true") == 2
     value = json.loads(run(tmp_path, "doctor", "--json").stdout)
     assert sorted(value["silent"]) == ["a", "b"]
     assert value["counts"]["fail"] == 0

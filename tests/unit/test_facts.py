@@ -80,6 +80,13 @@ def test_a_full_answer() -> None:
     ]
 
 
+def test_what_a_shell_prints_before_the_answer_is_kept_and_shortened() -> None:
+    assert parse("spark-1", ANSWER).prelude == "Welcome to DGX OS"
+    assert parse("spark-1", ANSWER.removeprefix("Welcome to DGX OS\n")).prelude == ""
+    loud = parse("spark-1", ANSWER.replace("Welcome to DGX OS", "\r\n \x1b[1mhello\n" * 100)).prelude
+    assert (len(loud), loud.splitlines()) == (80, [loud])
+
+
 @pytest.mark.parametrize("text", ["", "This account is currently not available.\n", ANSWER.replace("== end\n", "")])
 def test_what_is_no_answer(text: str) -> None:
     with pytest.raises(UnreadableFactsError, match="should have answered our question"):
