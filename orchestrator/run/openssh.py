@@ -174,8 +174,12 @@ def _allocated(way: Way, child: Child, stop: Callable[[], bool]) -> int:
                 "set AllowTcpForwarding to yes or remote in /etc/ssh/sshd_config on the node, then reload sshd",
             )
         if data == b"":
-            raise Unreachable(way.node, f"ssh ended before the tunnel stood: {_last_line(said)}", by_hand(way.ssh))
-    raise Unreachable(way.node, f"no tunnel within {TUNNEL_DEADLINE_S:g} s: {_last_line(said)}", by_hand(way.ssh))
+            raise Unreachable(
+                way.node, f"ssh ended before the tunnel stood: {_last_line(said)}", by_hand(way.ssh, way.files)
+            )
+    raise Unreachable(
+        way.node, f"no tunnel within {TUNNEL_DEADLINE_S:g} s: {_last_line(said)}", by_hand(way.ssh, way.files)
+    )
 
 
 def _last_line(said: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import shlex
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ class Keys:
     def __init__(self, node: str, settings: Settings) -> None:
         self._node, self._settings = node, settings
         self.tried: list[str] = []
+        self._locked: list[Path] = []
 
     def authenticate(self, transport: Any) -> None:
         """Raises ``AuthRefused``."""
@@ -43,7 +45,10 @@ class Keys:
             transport.auth_none(self._settings.user)
         except BadAuthenticationType as answer:
             if "publickey" not in answer.allowed_types:
-                raise self._refused(f"the node takes no keys, only: {', '.join(answer.allowed_types)}") from None
+                raise self._refused(
+                    f"the node takes no keys, only: {', '.join(answer.allowed_types)}",
+                    "on the node: set PubkeyAuthentication yes in /etc/ssh/sshd_config, then sudo systemctl reload ssh",
+                ) from None
             return False
         return True
 
@@ -91,7 +96,8 @@ class Keys:
         try:
             return PKey.from_path(path)
         except TypeError:  # the one way in which the library says that a key is encrypted
-            self.tried.append(f"{path} (needs a passphrase and no agent holds it: ssh-add {path})")
+            self._locked.append(path)
+            self.tried.append(f"{path} (needs a passphrase and no agent holds it)")
         except OSError as problem:
             self.tried.append(f"{path} ({problem.strerror})")
         except (ValueError, UnknownKeyType, SSHException):
@@ -101,7 +107,10 @@ class Keys:
     def _refused(self, why: str, remedy: str = "") -> AuthRefused:
         user, target = self._settings.user, self._settings.target
         listed = "".join(f"\n  tried {label}" for label in self.tried)
-        return AuthRefused(self._node, f"login as {user} refused: {why}{listed}", remedy or f"ssh-copy-id {target}")
+        unlock = f"ssh-add {shlex.join(map(str, self._locked))}\nor: " if self._locked else ""
+        return AuthRefused(
+            self._node, f"login as {user} refused: {why}{listed}", remedy or f"{unlock}ssh-copy-id {target}"
+        )
 
 
 class _Agent:

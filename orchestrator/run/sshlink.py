@@ -214,7 +214,7 @@ class Dial:
         return Unreachable(self._node, f"no answer within {CONNECT_DEADLINE_S:g} s while {self.stage}", self._look())
 
     def _look(self) -> str:
-        return by_hand(self._ssh)
+        return by_hand(self._ssh, self._files)
 
     def _in_words(self, problem: BaseException) -> BaseException:
         if isinstance(problem, NodeError):
@@ -248,7 +248,8 @@ class HostKeys:
             raise HostKeyUnknown(self._dial._node, what, f"{comparing(kind)}\nthen: {self._enrol(kind)}")
         if verdict.entry and verdict.state == "revoked":
             where = f"{verdict.entry.file} line {verdict.entry.line}"
-            raise HostKeyChanged(self._dial._node, f"host key {shown} of {to.name} is marked as revoked in {where}")
+            what = f"host key {shown} of {to.name} is marked as revoked in {where}"
+            raise HostKeyChanged(self._dial._node, what, f"whoever revoked it knows why; then, there: {renewing(kind)}")
         if verdict.entry and verdict.state == "changed":
             on_record = f"{verdict.entry.kind} {fingerprint(verdict.entry.blob)}"
             where = f"{verdict.entry.file} line {verdict.entry.line}"
@@ -269,8 +270,17 @@ class HostKeys:
 
 def comparing(kind: str) -> str:
     """What a person does to know that a key is the node's own."""
+    return f"compare with what the node's own screen shows for: ssh-keygen -lf {_key_file(kind)}.pub"
+
+
+def renewing(kind: str) -> str:
+    """What gives the node another key of this kind."""
+    return f"sudo rm {_key_file(kind)} && sudo ssh-keygen -A && sudo systemctl restart ssh"
+
+
+def _key_file(kind: str) -> str:
     short = next((name for name in ("ed25519", "ecdsa", "rsa") if name in kind), "*")
-    return f"compare with what the node's own screen shows for: ssh-keygen -lf /etc/ssh/ssh_host_{short}_key.pub"
+    return f"/etc/ssh/ssh_host_{short}_key"
 
 
 def records_of(settings: Settings) -> tuple[Known, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import shlex
 import subprocess
 from collections import defaultdict
 from collections.abc import Mapping
@@ -51,15 +52,17 @@ class Files:
     config: Path | None = None
 
 
-def by_hand(ssh: Ssh) -> str:
-    """The command that shows the operator why this login fails, with the user and port that sparkctl tried."""
-    return f"ssh -v {target(ssh)} true"
+def by_hand(ssh: Ssh, files: Files) -> str:
+    """The command that shows the operator why this login fails."""
+    return f"ssh -v {target(ssh, files)} true"
 
 
-def target(ssh: Ssh) -> str:
-    """What to type after ``ssh`` to get the same login."""
-    port = f"-p {ssh.port} " if ssh.port != 22 else ""
-    return f"{port}{ssh.user}@{ssh.host}" if ssh.user else f"{port}{ssh.host}"
+def target(ssh: Ssh, files: Files) -> str:
+    """What to type after ``ssh`` or ``ssh-copy-id`` to mean the same login: configuration, key, port, user and host."""
+    words = ["-F", str(files.config)] if files.config else []
+    words += ["-i", str(Path(ssh.identity).expanduser())] if ssh.identity else []
+    words += ["-p", str(ssh.port)] if ssh.port != 22 else []
+    return shlex.join((*words, f"{ssh.user}@{ssh.host}" if ssh.user else ssh.host))
 
 
 def resolve(node: str, ssh: Ssh, files: Files) -> Settings:
@@ -88,7 +91,7 @@ def resolve(node: str, ssh: Ssh, files: Files) -> Settings:
         ) from None
     if done.returncode:
         why = done.stderr.strip() or f"exit code {done.returncode}"
-        raise Unreachable(node, f"your SSH configuration cannot be read: {why}", f"ssh -G {ssh.host}")
+        raise Unreachable(node, f"your SSH configuration cannot be read: {why}", f"ssh -G {target(ssh, files)}")
     return settings(ssh, answers(done.stdout), files)
 
 
@@ -116,7 +119,7 @@ def settings(ssh: Ssh, said: Mapping[str, list[str]], files: Files) -> Settings:
     known = one("userknownhostsfile", "") + " " + one("globalknownhostsfile", "") if said else DEFAULT_KNOWN_HOSTS
     own = (files.known_hosts,) if files.known_hosts else tuple(Path(word).expanduser() for word in known.split())
     return Settings(
-        target=target(ssh),
+        target=target(ssh, files),
         host=host,
         port=port,
         user=user,

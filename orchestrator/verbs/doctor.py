@@ -104,7 +104,7 @@ def _of_cluster(catalog: Catalog) -> Report:
 
 
 def _report(origin: str, seen: Sight, silent: Mapping[str, NodeError], more: tuple[Finding, ...]) -> Report:
-    findings = (*unanswered.findings(silent, seen.nodes), *more, *rules.everything(seen))
+    findings = (*unanswered.findings(silent, seen.cluster), *more, *rules.everything(seen))
     return Report(origin, tuple(node.name for node in seen.nodes), findings, silent)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from orchestrator.doctor import login
 from orchestrator.doctor.code import Code
@@ -17,7 +17,8 @@ from orchestrator.run.transport import (
     NodeError,
     Unreachable,
 )
-from orchestrator.spec.cluster import Node
+from orchestrator.spec.cluster import Cluster
+from orchestrator.verbs.world import ssh_files
 
 CODES: Mapping[type[NodeError], Code] = {
     Unreachable: login.SSH_UNREACHABLE,
@@ -39,12 +40,12 @@ def code_of(kind: type[NodeError]) -> Code:
     return next(CODES[each] for each in kind.__mro__ if each in CODES)
 
 
-def findings(silent: Mapping[str, NodeError], nodes: Iterable[Node]) -> Iterator[Finding]:
+def findings(silent: Mapping[str, NodeError], cluster: Cluster) -> Iterator[Finding]:
     """One for each node that did not answer: the transport's words, and its remedy or a command for that login."""
-    places = {node.name: node.ssh for node in nodes}
+    places, files = {node.name: node.ssh for node in cluster.nodes}, ssh_files(cluster)
     for name, error in silent.items():
         code, ssh = code_of(type(error)), places.get(name)
-        remedy = code.remedy.replace("HOST", target(ssh)) if ssh else code.remedy.removeprefix("ssh HOST ")
+        remedy = code.remedy.replace("HOST", target(ssh, files)) if ssh else code.remedy.removeprefix("ssh HOST ")
         if error.remedy and isinstance(error, _AT_THE_DOOR):
             remedy = error.remedy
         if isinstance(error, FAIL):

@@ -28,14 +28,14 @@ from orchestrator.run.transport import (
     PutFailed,
     Unreachable,
 )
-from orchestrator.spec.cluster import Node, Rail, Ssh
+from orchestrator.spec.cluster import Cluster, Node, Rail, Ssh
 from orchestrator.verbs.unanswered import code_of, findings
 from tests.unit.builders import SHIPPED, facts
 from tests.unit.patients import fabric, quiet, sight, spark
 
 RAILS = (Rail(netdev="eth0", address="198.51.100.1"),)
-AWAY = Node(name="a", ssh=Ssh(host="desk", user="eva", port=23), rails=RAILS)
-HERE = Node(name="a", rails=RAILS)
+AWAY = Cluster(nodes=(Node(name="a", ssh=Ssh(host="desk", user="eva", port=23), rails=RAILS),), ssh_config="/x/config")
+HERE = Cluster(nodes=(Node(name="a", rails=RAILS),))
 
 # Every kind of the transports, so that whoever adds one decides on its code.
 MEANT: dict[type[NodeError], tuple[str, str]] = {
@@ -52,8 +52,8 @@ MEANT: dict[type[NodeError], tuple[str, str]] = {
 }
 
 
-def told(error: NodeError, node: Node = AWAY) -> Finding:
-    (found,) = findings({"a": error}, (node,))
+def told(error: NodeError, cluster: Cluster = AWAY) -> Finding:
+    (found,) = findings({"a": error}, cluster)
     return found
 
 
@@ -94,7 +94,7 @@ def test_at_a_closed_door_the_transport_s_own_remedy_is_kept(kind: type[NodeErro
 
 @pytest.mark.parametrize("kind", [ConnectionLost, DeadlineExceeded, NodeError])
 def test_behind_the_door_the_remedy_is_a_command_for_this_login(kind: type[NodeError]) -> None:
-    assert told(kind("a", "gone", "look before you repeat it")).remedy.startswith("ssh -p 23 eva@desk ")
+    assert told(kind("a", "gone", "look before you repeat it")).remedy.startswith("ssh -F /x/config -p 23 eva@desk ")
     assert "ssh" not in told(kind("a", "gone"), HERE).remedy
 
 

@@ -38,7 +38,7 @@ def test_everything_that_is_honoured() -> None:
 def test_the_cluster_file_comes_first() -> None:
     found = settings(Ssh(host="desk", user="spark", identity="~/k"), answers(SAID), Files(known_hosts=Path("/kh")))
     assert (found.user, found.identities, found.known_hosts) == ("spark", (Path.home() / "k",), (Path("/kh"),))
-    assert found.target == "spark@desk"
+    assert found.target == f"-i {Path.home()}/k spark@desk"
 
 
 def test_without_a_configuration_openssh_s_defaults_hold() -> None:

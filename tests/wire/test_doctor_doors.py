@@ -125,7 +125,7 @@ def test_a_closed_port(desk: Desk) -> None:
     said = desk.doctor(Port=free_port())
     assert (said.code, said.alarms) == (1, UNREACHABLE)
     assert "connection refused" in said.words
-    assert "-> ssh -v " in said.words
+    assert f"-> ssh -v -F {desk.folder / 'config'} a true" in said.words
 
 
 def test_an_unknown_name(desk: Desk) -> None:
@@ -162,19 +162,19 @@ def test_a_revoked_host_key(desk: Desk) -> None:
 def test_a_key_that_the_node_does_not_take(desk: Desk) -> None:
     said = desk.doctor(IdentityFile=keygen(desk.folder / "wrong"))
     assert (said.code, said.alarms) == (5, REFUSED)
-    assert "-> ssh-copy-id " in said.words
+    assert f"-> ssh-copy-id -F {desk.folder / 'config'} a" in said.words
 
 
 def test_a_key_with_a_passphrase_that_no_agent_holds(desk: Desk) -> None:
     said = desk.doctor(IdentityFile=keygen(desk.folder / "locked", passphrase="secret words"))
     assert (said.code, said.alarms) == (5, REFUSED)
-    assert f"ssh-add {desk.folder / 'locked'}" in said.words
+    assert f"-> ssh-add {desk.folder / 'locked'}\n" in said.words
 
 
 def test_a_node_that_hangs_up_in_the_middle(desk: Desk) -> None:
     said = desk.doctor(IdentityFile=desk.forced("dies", "kill -9 $PPID"))
     assert (said.code, said.alarms) == (1, [("unknown", "SSH_CONNECTION_LOST", "a")])
-    assert "-> ssh " in said.words
+    assert f"-> ssh -F {desk.folder / 'config'} a uptime" in said.words
 
 
 def test_a_node_that_takes_too_long(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,6 +188,9 @@ def test_a_shell_that_answers_something_else(desk: Desk) -> None:
     said = desk.doctor(IdentityFile=desk.forced("closed", "echo This account is currently not available."))
     assert (said.code, said.alarms) == (1, [("unknown", "NODE_SILENT", "a")])
     assert "This account is currently not available." in said.words
+    command = said.words.partition("\n-> ")[2].partition("   (")[0]
+    pasted = subprocess.run(["sh", "-c", command], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+    assert pasted.stdout == "This account is currently not available.\n"
 
 
 def test_the_page_says_why_a_node_told_nothing_and_what_to_do(desk: Desk) -> None:

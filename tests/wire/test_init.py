@@ -207,7 +207,7 @@ def test_a_node_that_takes_no_key_is_named_and_the_other_still_shown(desk: Desk)
     assert done.returncode == 1
     assert "spark-a: enp1s0f0np0 up, 192.168.100.11/24" in done.stdout
     assert "node-b: login as" in done.stderr
-    assert "ssh-copy-id node-b   (makes your public key known there" in done.stderr
+    assert f"ssh-copy-id -F {desk.folder / 'config'} node-b   (makes your public key known there" in done.stderr
     assert "ssh-keygen -t ed25519" in done.stderr
     assert not (desk.folder / "cluster.yaml").exists()
 

@@ -78,6 +78,7 @@ def test_a_revoked_host_key_is_refused(sshd: Sshd, tmp_path: Path) -> None:
     problem = failing(SshTransport("spark-1", sshd.ssh(), known, NO_CONFIG))
     assert isinstance(problem, HostKeyChanged)
     assert f"revoked in {known} line 2" in problem.what
+    assert "sudo rm /etc/ssh/ssh_host_ed25519_key && sudo ssh-keygen -A" in problem.remedy
 
 
 def test_the_key_type_on_record_is_the_one_asked_for(sshd: Sshd) -> None:
@@ -100,7 +101,7 @@ def test_a_refused_key_is_named_and_the_remedy_says_how_to_install_one(sshd: Ssh
     problem = failing(SshTransport("spark-1", sshd.ssh(identity=wrong), sshd.known_hosts(), NO_CONFIG))
     assert isinstance(problem, AuthRefused)
     assert f"tried {print_of(wrong.with_suffix('.pub'))} ({wrong})" in problem.what
-    assert problem.remedy.startswith(f"ssh-copy-id -p {sshd.port} ")
+    assert problem.remedy == f"ssh-copy-id -F /dev/null -i {wrong} -p {sshd.port} {sshd.ssh().user}@127.0.0.1"
 
 
 def test_a_key_with_a_passphrase_is_never_asked_for_one(sshd: Sshd, tmp_path: Path) -> None:
@@ -108,7 +109,8 @@ def test_a_key_with_a_passphrase_is_never_asked_for_one(sshd: Sshd, tmp_path: Pa
     locked = keygen(tmp_path / "locked", passphrase="secret words")
     problem = failing(SshTransport("spark-1", sshd.ssh(identity=locked), sshd.known_hosts(), NO_CONFIG))
     assert isinstance(problem, AuthRefused)
-    assert f"needs a passphrase and no agent holds it: ssh-add {locked}" in problem.what
+    assert f"{locked} (needs a passphrase and no agent holds it)" in problem.what
+    assert problem.remedy.startswith(f"ssh-add {locked}\nor: ssh-copy-id ")
     script = (
         "import sys; from pathlib import Path; from orchestrator.run.ssh import SshTransport, Ssh\n"
         "from orchestrator.run.transport import AuthRefused\n"
@@ -203,7 +205,7 @@ def test_a_closed_port(sshd: Sshd) -> None:
     problem = failing(SshTransport("spark-1", ssh, sshd.known_hosts(), NO_CONFIG))
     assert isinstance(problem, Unreachable)
     assert "connection refused" in problem.what
-    assert problem.remedy == f"ssh -v -p {ssh.port} me@127.0.0.1 true"
+    assert problem.remedy == f"ssh -v -F /dev/null -p {ssh.port} me@127.0.0.1 true"
 
 
 def test_an_unknown_name() -> None:
