@@ -57,6 +57,7 @@ release)
   mv "$2" "$gone" && rm -rf "$gone" && echo released ;;
 esac
 """
+_WORDS = ("held", "busy", "lost", "released")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,13 @@ def step(transport: Transport, what: str, lock: str, words: tuple[str, ...], std
     if answer.code != 0:
         why = answer.stderr.strip() or f"exit code {answer.code}"
         raise NodeError(transport.node, f"the deploy lock {lock} cannot be used: {why}", f"ls -la {lock}")
-    return answer.stdout.splitlines()
+    said = answer.stdout.splitlines()
+    if not said or said[0] not in _WORDS:  # a login shell that greets would otherwise be taken for a holder
+        what = f"the deploy lock {lock} should answer {', '.join(_WORDS)}, found {answer.stdout.strip()[:80]!r}"
+        raise NodeError(
+            transport.node, what, "sparkctl doctor   (a shell that prints before every answer: SHELL_PRINTS)"
+        )
+    return said
 
 
 def _take(transport: Transport, lock: str, me: Holder) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -15,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.run.lock import DEAD_AFTER_S, Held, Holder, Locked, _myself, held
+from orchestrator.run.ssh import SshTransport
 from orchestrator.run.transport import NodeError, Transport
-from tests.wire.server import Sshd, wait_for
+from tests.wire.server import Sshd, keygen, wait_for
 
 
 @pytest.fixture
@@ -181,6 +183,22 @@ def test_a_place_where_no_lock_can_be_says_so(transport: Transport, tmp_path: Pa
     nowhere = held(transport, str(tmp_path / "file" / "flash"), "up")
     with pytest.raises(NodeError, match=r"the deploy lock .*/file/flash.lock cannot be used"), nowhere:
         pytest.fail("held a lock that is nowhere")
+
+
+def test_a_shell_that_greets_is_no_holder(sshd: Sshd, tmp_path: Path) -> None:
+    key, greeting, keys = keygen(tmp_path / "key"), tmp_path / "greets.sh", sshd.folder / "authorized_keys"
+    greeting.write_text('#!/bin/sh\necho Welcome; exec sh -c "$SSH_ORIGINAL_COMMAND"\n')
+    greeting.chmod(0o755)
+    before = keys.read_text()
+    keys.write_text(f'{before}command="{greeting}" {key.with_suffix(".pub").read_text()}')
+    transport = SshTransport("spark-1", sshd.ssh(identity=key), sshd.known_hosts(), Path("/dev/null"))
+    try:
+        greeted = held(transport, str(tmp_path / "flash"), "up")
+        with contextlib.closing(transport), pytest.raises(NodeError, match=r"found 'Welcome.nheld'"), greeted:
+            pytest.fail("held a lock that nobody granted")
+    finally:
+        keys.write_text(before)
+    assert not (tmp_path / "flash.lock").exists()
 
 
 HOLD = """
