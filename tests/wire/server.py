@@ -75,7 +75,9 @@ class Sshd:
         port = port or self.port
         file = self.folder / f"known_hosts.{kind}.{port}"
         public = (self.folder / f"host_{kind}.pub").read_text()
-        file.write_text(f"[127.0.0.1]:{port} {public}")
+        beside = file.with_name(f"{file.name}.{threading.get_ident()}")
+        beside.write_text(f"[127.0.0.1]:{port} {public}")
+        beside.replace(file)  # threads of one test may read it meanwhile
         return file
 
     def transport(self, node: str = "spark-1", port: int = 0) -> SshTransport:
