@@ -46,7 +46,8 @@ def _odd_address(seen: Mapping[str, str]) -> str:
 
 
 def _seconds(seen: Mapping[str, str]) -> str:
-    return f"{int(seen['ms']) / 1000:g}" if seen.get("ms") else ""
+    """From milliseconds; some lines of the same kind say seconds themselves."""
+    return f"{int(seen['ms']) / 1000:g}" if seen.get("ms") else seen.get("seconds", "")
 
 
 def _versions(seen: Mapping[str, str]) -> str:
@@ -72,7 +73,7 @@ DERIVED: dict[Calculation, Callable[[Mapping[str, str]], str]] = {
 def fill(template: str, seen: Mapping[str, str]) -> str:
     """``template`` with what a line said; what it did not say leaves no hole."""
     text = template.format_map(_Said(seen))
-    text = re.sub(r" ?\((?:[a-z]+ )?\)", "", text)
+    text = re.sub(r" ?\((?:[a-z ]+:? | [a-z ]+)?\)", "", text)
     return re.sub(r" ([,:;.])(?= |$)", r"\1", re.sub(r"(?<=\S)  +", " ", text)).strip()
 
 

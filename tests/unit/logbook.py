@@ -16,7 +16,10 @@ def log(name: str) -> str:
 
 
 def variants() -> tuple[tuple[str, str], ...]:
-    """(code, text) of ``tests/cases/variants.jsonl``: kinds of faults in other words than the published cases."""
+    """(code, text) of ``tests/cases/variants.jsonl``: kinds of faults in other words than the published cases.
+
+    ``warn=CODE`` is a warning and nothing worse, ``?`` a line that nobody knows, and no code at all is silence.
+    """
     lines = (CASES / "variants.jsonl").read_text(encoding="utf-8").splitlines()
     return tuple((value["code"], value["input"]) for value in map(json.loads, lines))
 

@@ -32,6 +32,16 @@ def code_of(found: Diagnosis) -> str:
     return found.cause.code if found.cause else ""
 
 
+def told(found: Diagnosis) -> str:
+    """What was found, as ``variants`` writes it."""
+    if found.cause:
+        return found.cause.code
+    if found.first_fatal:
+        return "?"
+    warned = ",".join(each.code for each in found.warnings)
+    return f"warn={warned}" if warned else ""
+
+
 def between(lines: tuple[str, ...]) -> tuple[str, ...]:
     news = "(EngineCore pid=7) INFO 11-30 09:39:14 [x.py:1] Error handling is set up."
     return tuple(text for line in lines for text in (line, news))
@@ -92,8 +102,16 @@ def test_every_published_case_is_found_among_healthy_lines_and_nothing_else_is()
 
 @pytest.mark.parametrize(("code", "text"), variants())
 def test_a_kind_is_known_in_other_words(code: str, text: str) -> None:
-    assert code_of(read(*BEFORE, *text.split("\n"))) == code
-    assert code_of(read(*BEFORE, *SERVED, *text.split("\n"), *AFTER)) == code
+    assert told(read(*BEFORE, *text.split("\n"))) == code
+    assert told(read(*BEFORE, *SERVED, *text.split("\n"), *AFTER)) == code
+
+
+def test_no_other_words_are_missed_and_none_raise_a_false_alarm() -> None:
+    results = [(code, told(read(*BEFORE, *text.split("\n")))) for code, text in variants()]
+    misses = [each for each in results if each[0] and each[0] != each[1]]
+    alarms = [each for each in results if not each[0] and each[1]]
+    print(f"{len(results)} variants: {len(misses)} misses, {len(alarms)} false alarms")
+    assert (misses, alarms) == ([], [])
 
 
 @pytest.mark.parametrize("entry", TABLE.signatures, ids=lambda each: each.code)
