@@ -41,7 +41,8 @@ def command(ctx: click.Context, /, files: tuple[str, ...], last: bool, silent_s:
 def _page(found: Diagnosis) -> list[str]:
     lines = _cause(found.cause) if found.cause is not None else _no_cause(found.first_fatal)
     if found.cause is not None and found.first_fatal is not None:
-        lines += ["  this is only an echo; the reason may be a line that no entry knows", *_quoted(found.first_fatal)]
+        said = "before it came" if found.cause.tells == "cause" else "it names no reason; that may be"
+        lines += [f"  {said} a line that no entry knows", *_quoted(found.first_fatal)]
     if found.others:
         lines.append("  seen as well, after it or because of it:")
         lines += [f"    {each.code}: {each.says} ({_at(each.witnesses[0])})" for each in found.others]

@@ -2,7 +2,8 @@
 
 What decides, in this order: what the engine outlived counts least; a line that names a cause beats what it led to on
 any rank, that beats what others only waited for, and a line that points elsewhere never wins. Among equals the earliest
-wins, by time where every line has one; without times by phase across logs, and by order within a log.
+wins, by time where every line has one; without times by phase across logs, and by order within a log. An error that
+nobody knows beats what came after it and names no reason.
 """
 
 from __future__ import annotations
@@ -10,47 +11,51 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from orchestrator.doctor import lines as reading
 from orchestrator.doctor.derived import DERIVED, fill
 from orchestrator.doctor.incident import Diagnosis, Incident, Log, Witness
+from orchestrator.doctor.lines import host, record
 from orchestrator.doctor.redact import redact
-from orchestrator.doctor.scan import ORDER, Hit, Scan, scan
+from orchestrator.doctor.scan import ORDER, Hit, Moment, Scan, Suspect, scan
+from orchestrator.doctor.wrapping import parts
 from orchestrator.spec.signatures import SignatureTable, Tells
 
 LIMIT = 500
 """The longest text of a witness, in characters."""
+SKEW_S = 2.0
+"""How far the clocks of two machines may be apart: what differs by less has no order."""
+NEAR_S = 600.0
+"""How long before or after a death of an engine a machine may say why, in seconds."""
 
 _WEIGHT: dict[Tells, int] = {"cause": 0, "lost": 1, "echo": 2, "wait": 3, "wrapper": 4, "warning": 5, "benign": 6}
-# An exception follows that ended nothing: one while Python tidies up, one that ended a single request.
-_SHRUG = ("Exception ignored in", "Exception in ASGI application")
-# What every line that looks fatal has one of; most lines are not looked at any closer.
-_NAMES = ("rror", "ERR", "atal", "FATAL", "CRITICAL", "PANIC", "xcept", "Exit", "fault", "bort", "not found")
-_HINTS = (*_NAMES, "sparkctl: attempt", "Exhausted", "terminate", "free", "malloc", "llegal", "E ")
-BY_NAME = 2
-"""What ``lines.weigh`` says of an error that has a name."""
 
 
 def diagnose(logs: tuple[Log, ...], table: SignatureTable) -> Diagnosis:
     """The first cause that ``logs`` tell of, by ``table``, what it led to, and warnings.
 
-    Takes about ten seconds for a hundred megabytes. Of a line the first ``lines.LOOKED_AT`` characters are looked at.
+    Takes about ten seconds for a hundred megabytes. Of a line the first ``wrapping.LOOKED_AT`` characters are looked
+    at.
     """
+    logs = tuple(part for log in logs for part in parts(log))
     scans = tuple(scan(logs, number, table) for number in range(len(logs)))
-    hits = _settled(scans)
+    hits, suspects = _settled(scans)
     deaths = [hit for hit in hits if hit.signature.tells != "warning"]
-    if any(not hit.outlived for hit in deaths):
+    if suspects or any(not hit.outlived for hit in deaths):
         deaths = [hit for hit in deaths if not hit.outlived]
     ordered = sorted(deaths, key=_order(deaths, several=len(logs) > 1))
-    named = tuple(_incidents([hit for hit in ordered if hit.signature.tells != "wrapper"], logs))
+    known = [hit for hit in ordered if hit.signature.tells != "wrapper"]
+    named = tuple(_incidents(known, logs))
     warnings = tuple(_incidents([hit for hit in hits if hit.signature.tells == "warning"], logs))
-    if named and named[0].tells in ("cause", "lost"):
-        return Diagnosis(named[0], named[1:], warnings)
-    unknown = _first_fatal(logs, scans, ordered)
-    if named:
-        return Diagnosis(named[0], named[1:], warnings, unknown[1] if unknown and unknown[0] == BY_NAME else None)
-    if unknown is None and ordered and not ordered[0].outlived:
-        unknown = (0, _witness(logs[ordered[0].log], ordered[0].index))
-    return Diagnosis(warnings=warnings, first_fatal=unknown[1] if unknown else None)
+    if not known:
+        fatal = _first(suspects) or next((hit for hit in ordered if not hit.outlived), None)
+        return Diagnosis(warnings=warnings, first_fatal=_witness(logs, fatal) if fatal else None)
+    errors = [each for each in suspects if each.named]
+    first = _first(each for each in errors if _earlier(each, known[0]))
+    if first and named[0].tells != "cause":
+        return Diagnosis(None, named, warnings, _witness(logs, first))
+    if first and _one_message(logs, first, known[0]):
+        first = None
+    beside = first or _first(each for each in errors if _may_explain(each, known[0]))
+    return Diagnosis(named[0], named[1:], warnings, _witness(logs, beside) if beside else None)
 
 
 def explain(line: str, table: SignatureTable, *, node: str = "", rank: str = "") -> Incident | None:
@@ -58,17 +63,77 @@ def explain(line: str, table: SignatureTable, *, node: str = "", rank: str = "")
     return diagnose((Log("", tuple(line.split("\n")), node, rank),), table).cause
 
 
-def _settled(scans: tuple[Scan, ...]) -> list[Hit]:
-    """All hits; one of a log that never says that the engine serves is outlived by the time of a log that does."""
-    served = max((each.served_at for each in scans if each.served_at is not None), default=None)
-    found: list[Hit] = []
+def _settled(scans: tuple[Scan, ...]) -> tuple[list[Hit], list[Suspect]]:
+    """What counts when all logs are seen together; a log without an engine of its own goes by the times of the others.
+
+    Void are a wait and a suspect from before an engine served or answered, and what was lost once it stopped in order.
+    A hit from before it served is outlived.
+    """
+    served = max(_times(each.served for each in scans), default=None)
+    answered = max(_times(each.answered for each in scans), default=None)
+    stopped = min(_times(each.stopped for each in scans), default=None)
+    hits: list[Hit] = []
+    suspects: list[Suspect] = []
     for each in scans:
-        found += [hit for code, hit in each.before.items() if code not in each.hits]
+        suspects += [one for one in each.suspects.values() if each.answered or not _ordered(one.at, answered)]
+        hits += [hit for code, hit in each.before.items() if code not in each.hits]
         for hit in each.hits.values():
-            late = each.served_index < 0 and served is not None and hit.at is not None and hit.at < served
-            if not (late and hit.signature.tells == "wait"):
-                found.append(replace(hit, outlived=late))
-    return found
+            late = not each.served and _ordered(hit.at, served)
+            void = (late and hit.signature.tells == "wait") or (
+                hit.signature.tells in ("lost", "echo", "wait") and not each.stopped and _ordered(stopped, hit.at)
+            )
+            if not void:
+                hits.append(replace(hit, outlived=late))
+    deaths = [hit for hit in hits if hit.proves_death and not hit.outlived]
+    hits = [hit for hit in hits if not hit.signature.beside_death or _beside(hit, [*deaths, *suspects], scans)]
+    return hits, suspects
+
+
+def _beside(hit: Hit, deaths: list[Hit | Suspect], scans: tuple[Scan, ...]) -> bool:
+    """Whether an engine may have died when the machine said this; a log of a machine has no order with an engine's."""
+    if hit.at_boot:
+        return False
+    if scans[hit.log].engine or not deaths:
+        return scans[hit.log].engine or not any(each.served for each in scans)
+    times = [each.at for each in deaths if each.at is not None]
+    return hit.at is None or not times or any(abs(hit.at - at) < NEAR_S for at in times)
+
+
+def _times(moments: Iterable[Moment | None]) -> Iterator[float]:
+    return (each.at for each in moments if each and each.at is not None)
+
+
+def _ordered(one: float | None, other: float | None) -> bool:
+    """Whether both times are known, and the one is no later than the other."""
+    return one is not None and other is not None and one <= other
+
+
+def _earlier(suspect: Suspect, hit: Hit) -> bool:
+    """Whether it is sure that the suspect came before the hit."""
+    if suspect.log == hit.log:
+        return suspect.index < hit.index
+    return suspect.at is not None and hit.at is not None and suspect.at + SKEW_S < hit.at
+
+
+def _one_message(logs: tuple[Log, ...], suspect: Suspect, hit: Hit) -> bool:
+    """Whether a logger wrote both as one message, each line with the same front."""
+    one, other = (record(logs[each.log].lines[each.index]) for each in (suspect, hit))
+    return suspect.log == hit.log and one == other != ""
+
+
+def _may_explain(suspect: Suspect, hit: Hit) -> bool:
+    """Whether a line that nobody knows may be the reason for one that names none, though nothing says it came first."""
+    if hit.signature.tells == "lost":
+        later = suspect.at is not None and hit.at is not None and hit.at + SKEW_S < suspect.at
+        return suspect.log != hit.log and not later
+    return hit.signature.tells in ("echo", "wait")
+
+
+def _first(suspects: Iterable[Suspect]) -> Suspect | None:
+    """An error with a name before all others; then by time where all have one, else by log."""
+    found = list(suspects)
+    timed = all(each.at is not None for each in found)
+    return min(found, key=lambda each: (not each.named, (timed and each.at) or 0.0, each.log, each.index), default=None)
 
 
 Key = tuple[int, bool, float, int, int, int]
@@ -108,41 +173,13 @@ def _incidents(hits: Iterable[Hit], logs: tuple[Log, ...]) -> Iterator[Incident]
             fill(kind.remedy, seen),
             kind.rules_out,
             kind.sources,
-            tuple(_witness(logs[hit.log], hit.index) for hit in same),
+            tuple(_witness(logs, hit) for hit in same),
             all(hit.outlived for hit in same),
         )
 
 
-def _witness(log: Log, index: int) -> Witness:
-    line = reading.clean(log.lines[index])
-    node, rank, rest = ("", "", line) if log.node else reading.owner(line)
-    node = node or reading.host(rest)
-    return Witness(log.name, log.node or node, log.rank or rank, index + 1, redact(rest.strip())[:LIMIT])
-
-
-def _first_fatal(logs: tuple[Log, ...], scans: tuple[Scan, ...], known: list[Hit]) -> tuple[int, Witness] | None:
-    """The first line that looks fatal and that the table does not know, one by name before all others."""
-    best: tuple[int, Witness] | None = None
-    for number, log in enumerate(logs):
-        aside = scans[number].silent | {hit.index for hit in known if hit.log == number}
-        for index, weight in _fatal_looking(log, scans[number].served_index + 1, aside):
-            if best is None or weight > best[0]:
-                best = weight, _witness(log, index)
-            if weight == BY_NAME:
-                return best
-    return best
-
-
-def _fatal_looking(log: Log, start: int, aside: set[int]) -> Iterator[tuple[int, int]]:
-    """(index, weight) of the lines from ``start`` on that look fatal, without ``aside`` and what ended nothing."""
-    shrugged = False
-    for index in range(start, len(log.lines)):
-        line = log.lines[index][: reading.LOOKED_AT]
-        shrugged = shrugged or any(text in line for text in _SHRUG)
-        if index in aside or not any(text in line for text in _HINTS):
-            continue
-        weight = reading.weigh(reading.clean(line))
-        if weight == BY_NAME and shrugged:
-            shrugged = False
-        elif weight:
-            yield index, weight
+def _witness(logs: tuple[Log, ...], where: Hit | Suspect) -> Witness:
+    log = logs[where.log]
+    line = log.lines[where.index]
+    number = log.numbers[where.index] if log.numbers else where.index + 1
+    return Witness(log.name, log.node or host(line), log.rank, number, redact(line.strip())[:LIMIT])

@@ -9,13 +9,17 @@ from orchestrator.spec.signatures import Phase, Tells
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """The output of one rank, or of whatever wrote it. ``silent_s``: how long nothing has come, where that is known."""
+    """The output of one rank, or of whatever wrote it. ``silent_s``: how long nothing has come, where that is known.
+
+    ``numbers`` of lines in the file, from 1, where this is a part of it.
+    """
 
     name: str
     lines: tuple[str, ...]
     node: str = ""
     rank: str = ""
     silent_s: float | None = None
+    numbers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +55,8 @@ class Incident:
 class Diagnosis:
     """``cause`` is the first cause; ``others`` are what it led to, or what was seen besides; ``warnings`` kill nothing.
 
-    ``first_fatal`` is the first line that looks fatal and that no entry of the table knows: where there is no cause,
-    and where the cause that was found is only an echo, whose reason that line may be.
+    ``first_fatal`` is the first line that looks fatal and that no entry of the table knows: alone where what is known
+    is later and names no reason, beside a later ``cause``, and beside an echo, whose reason that line may be.
     """
 
     cause: Incident | None = None

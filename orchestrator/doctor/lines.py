@@ -7,22 +7,37 @@ docker and compose, kernel logs.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Literal
 
 Level = Literal["news", "warning", "error", "unsaid"]
 
-LOOKED_AT = 2000
-"""How much of a line is looked at, in characters: engines dump whole states in one line."""
-
-_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-# "spark-1 0 | " (sparkctl logs), "head-1  | " (compose)
-_MERGED = re.compile(r"^(?P<node>[\w.-]{1,64}) +(?:(?P<rank>\d{1,4}|gateway) +)?\| ?")
-# "spark-1:31:31 [0] " (NCCL)
-_HOSTED = re.compile(r"^(?P<node>[\w.-]{1,64}):\d+:\d+ \[\d+\] ")
-_MOMENT = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?Z?"
-_STAMPED = re.compile(rf"^(?:\[{_MOMENT}\]|{_MOMENT})(?:[\t ]+(?:- )?|$)")
-# "engine: " (the agent's name of a step), "(EngineCore pid=12) ", "[rank1]:"
-_WHO = re.compile(r"^(?:(?!error|fatal)[a-z][\w-]{0,20}: |\([A-Za-z][^()]{0,60}\) ?|\[[Rr]ank ?\d+\]:? ?)")
+# "spark-1:31:31 [0] " (NCCL), "Nov 30 12:00:00 spark-1 docker[123]: " (journald)
+_SYSLOG = r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})? "
+_HOSTED = re.compile(rf"^(?:(?P<nccl>[\w.-]{{1,64}}):\d+:\d+ \[\d+\] |{_SYSLOG}(?P<host>[\w.-]{{1,64}}) )")
+_MOMENT = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
+# What stands before the words of a program: who wrote, when and where. One of these at a time.
+_FRONTS = (
+    r"[ \t]+",  # indented
+    r"> ",  # quoted in a mail
+    rf"(?:\[{_MOMENT}\]|{_MOMENT})(?:[\t ]+(?:- )?|$)",
+    r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})? ",
+    r"\d{10,19}[\t ]",  # seconds or less since 1970
+    rf"{_SYSLOG}[\w.-]{{1,64}} ",
+    r"(?:[\w.-]{1,64} )?[\w./@-]{1,64}\[\d{1,9}\]: ",  # a program and its number (journald)
+    r"(?:stdout|stderr) [FP] ",  # the container runtime of Kubernetes
+    r"[\w./-]{1,200}\.(?:log|txt|out)[:-]",  # grep
+    r"\d{1,9}:(?!\d\d:\d\d)",  # grep -n
+    r"[\w.-]{1,64} +(?:(?:\d{1,4}|gateway) +)?\| ?",  # compose
+    r"(?!error|fatal)[a-z][a-z0-9_.-]{0,40}: ",  # a step of the agent, a host of pdsh
+    r"\([A-Za-z][^()]{0,60}\) ?",  # a process of vLLM or of Ray
+    r"\[[^\[\]]{1,100}\](?::? |:|$)",  # a rank of torchrun, a pod of kubectl, a host, the seconds of the kernel
+    # Whatever else stands before the level and the time of vLLM.
+    r"(?:[^\s:]{1,80}\s+){1,6}(?=(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (?:\d{4}-)?\d\d-\d\d \d\d:\d\d:\d\d )",
+)
+_FRONT = re.compile(rf"^(?:{'|'.join(_FRONTS)})")
+MOST_FRONTS = 10
+"""How many of them are taken off."""
 _WORD = re.compile(
     r"^(?:[\w.]{1,60} - ){0,2}\[?(?:V?(?P<news>INFO|DEBUG|TRACE|SUCC|NOTICE)|V?(?P<warning>WARN(?:ING)?)"
     r"|(?P<error>ERR(?:OR)?|CRITICAL|FATAL|PANIC))(?=[:\]\s]|$)"
@@ -33,6 +48,12 @@ _LETTER = re.compile(
 )
 _NCCL = re.compile(r"\bNCCL (WARN|INFO|TRACE) ")
 _WARNED = re.compile(r"\b\w{0,40}Warning: ")
+
+# What every line that looks fatal has one of; most lines are not looked at any closer.
+_NAMES = ("rror", "ERR", "atal", "FATAL", "CRITICAL", "PANIC", "xcept", "Exit", "fault", "bort", "not found")
+HINTS = (*_NAMES, "sparkctl: attempt", "Exhausted", "terminate", "free", "malloc", "llegal", "E ")
+BY_NAME = 2
+"""What ``weigh`` says of an error that has a name."""
 
 _TYPE = r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception|Exit|Exhausted)"
 _NAMED = re.compile(rf"(?:^|[\s\])|:]){_TYPE}(?:\(\w+\))?: +\S")
@@ -45,42 +66,46 @@ _BARE = re.compile(rf"^{_TYPE}$")
 _ASIDE = re.compile(r"^\s*(?:raise |except |return |File \"|\^|~|Dumping )|^Traceback |^\s*$")
 
 # What an agent says of its own rank and of the others, with the reason that one of them gave.
-_AGENT = re.compile(r"^sparkctl: attempt \d+ (?P<state>\w+)")
+_AGENT = re.compile(r"(?:^|[\s\]:|])sparkctl: attempt \d+ (?P<state>\w+)")
 
-# 2026-11-30T01:41:04, 2026-11-30 01:41:04, vLLM's 11-30 01:41:04
-_DATED = re.compile(r"(?<![\d-])(?:\d{4}-)?(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)")
-_GLOG_TIME = re.compile(r"\[[DIWEF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)\.")
+# "(EngineCore pid=7) ERROR 11-30 09:38:55 [core.py:900] "
+_RECORD = re.compile(r"^.{0,120}?\d\d:\d\d:\d\d \[[\w./]{1,80}:\d{1,6}\]")
+_UPTIME = re.compile(r"^\[ *(\d{1,9})\.\d{1,9}\]")
+BOOT_S = 120
+"""How long a machine starts, in seconds of its kernel."""
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_TIME = r"(\d\d):(\d\d):(\d\d)"
+# 2026-11-30T01:41:04+0100 or vLLM's 11-30 01:41:04; glog's [W1130 01:41:04.1; syslog's Nov 30 01:41:04
+_DATED = re.compile(
+    rf"(?<![\d-])(?:\d{{4}}-)?(\d\d)-(\d\d)[T ]{_TIME}(?:[.,]\d{{1,9}})?(?:([+-]\d\d):?(\d\d)\b)?"
+    rf"|\[[DIWEF](\d{{1,2}})(\d\d) {_TIME}\.|\b({'|'.join(_MONTHS)}) ([ \d]\d) {_TIME}"
+)
 _CLOCK = re.compile(r"(?<![\d:])([01]\d|2[0-3]):([0-5]\d):([0-5]\d)(?![\d:])")
 DAY_S = 86_400
 
 
-def clean(line: str) -> str:
-    """The part of a line that is looked at, without colours and the end of the line."""
-    line = line[:LOOKED_AT].rstrip("\r\n")
-    return _COLOUR.sub("", line) if "\x1b" in line else line
-
-
 def host(line: str) -> str:
-    """The machine that an NCCL line names; empty for other lines."""
-    found = _HOSTED.match(words(line))
-    return found["node"] if found else ""
+    """The machine that a line of NCCL or of journald names; empty for other lines."""
+    found = next(filter(None, map(_HOSTED.match, _rests(line))), None)
+    return (found["nccl"] or found["host"]) if found else ""
 
 
-def owner(line: str) -> tuple[str, str, str]:
-    """(node, rank, rest) of a line of merged logs; node and rank are empty where the line does not say them."""
-    found = _MERGED.match(line)
-    return (found["node"], found["rank"] or "", line[found.end() :]) if found else ("", "", line)
+def _rests(line: str) -> Iterator[str]:
+    """The line, and what is left of it as one thing after another is taken off its front."""
+    yield line
+    for _ in range(MOST_FRONTS):
+        front = _FRONT.match(line)
+        if not front:
+            return
+        line = line[front.end() :]
+        yield line
 
 
 def words(line: str) -> str:
-    """The line without who said it and without a time stamp in front."""
-    _, _, rest = owner(line)
-    for _ in range(6):
-        shorter = _WHO.sub("", _STAMPED.sub("", rest), count=1)
-        if shorter == rest:
-            break
-        rest = shorter
-    return rest
+    """The line without who wrote it, when and where."""
+    *_, last = _rests(line)
+    return last
 
 
 def level(line: str) -> Level:
@@ -88,44 +113,62 @@ def level(line: str) -> Level:
     nccl = _NCCL.search(line)
     if nccl:
         return "unsaid" if nccl[1] == "WARN" else "news"
-    for rest in (line, words(line)):
+    for rest in _rests(line):
         found = _LETTER.match(rest)
         if found:
             letter = found["ray"] or found["glog"] or found["one"]
             return "news" if letter in "DI" else "warning" if letter == "W" else "error"
-    found = _WORD.match(words(line))
-    if found:
-        return "news" if found["news"] else "warning" if found["warning"] else "error"
+        found = _WORD.match(rest)
+        if found:
+            return "news" if found["news"] else "warning" if found["warning"] else "error"
     return "warning" if _WARNED.search(line) else "unsaid"
 
 
 def weigh(line: str) -> int:
     """How fatal a line looks: 2 an error by name, 1 something else said at the level of an error, 0 neither."""
-    agent = _AGENT.match(owner(line)[2])
+    agent = _AGENT.search(line[:300])
     if agent:
         return 1 if agent["state"] in ("stopping", "failed") and "asked to stop" not in line else 0
     how = level(line)
     rest = words(line)
     if how in ("news", "warning") or _ASIDE.search(rest):
         return 0
+    if _NCCL.search(line):  # its warning is the word of the error that follows
+        return int(bool(_FATAL.search(rest)))
     if _NAMED.search(line) or _FATAL.search(rest) or _BARE.match(rest.strip()):
-        return 2
+        return BY_NAME
     said = _WORD.sub("", rest).partition("] ")[2] or rest
     return 1 if how == "error" and not said.startswith(" ") and not _ASIDE.search(said) else 0
 
 
 def relayed(line: str) -> bool:
     """Whether this is an agent's word, which may quote what another rank said."""
-    return _AGENT.match(owner(line)[2]) is not None
+    return _AGENT.search(line[:300]) is not None
+
+
+def record(line: str) -> str:
+    """The front that a logger gave every line of one message: process, level, time and place; empty without one."""
+    found = _RECORD.match(line)
+    return found[0] if found else ""
+
+
+def at_boot(line: str) -> bool:
+    """Whether this is the kernel's word from the time when it started."""
+    found = _UPTIME.match(line)
+    return found is not None and int(found[1]) < BOOT_S
 
 
 def stamp(line: str) -> float | None:
     """Seconds of the year (months count 31 days) of the first dated time in a line; None without one."""
-    found = _DATED.search(line[:300]) or _GLOG_TIME.search(line[:300])
+    found = _DATED.search(line[:300])
     if not found:
         return None
-    month, day, hour, minute, second = map(int, found.groups())
-    return float(((month * 31 + day) * 24 + hour) * 3600 + minute * 60 + second)
+    date = next(at for at in (1, 8, 13) if found[at])
+    month, *rest = found.groups()[date - 1 : date + 4]
+    number = int(month) if month.isdigit() else _MONTHS.index(month) + 1
+    day, hour, minute, second = map(int, rest)
+    ahead = int(found[6]) * 60 + int(f"{found[6][0]}{found[7]}") if found[6] else 0
+    return float(((number * 31 + day) * 24 + hour) * 3600 + (minute - ahead) * 60 + second)
 
 
 def clock(line: str) -> int | None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import TypeVar
 
 from orchestrator.doctor import lines as reading
 from orchestrator.doctor.incident import Log
-from orchestrator.spec.signatures import Phase, Signature, SignatureTable
+from orchestrator.spec.signatures import Phase, Signature, SignatureTable, Stage
 
 BLOCK = 400
 """Lines that are skimmed at once."""
@@ -22,6 +24,9 @@ NEAR = 50
 AFTER_STALL = 2
 """How many lines may follow where an engine stalled: what somebody else wrote into the same log."""
 
+# An exception follows that ended nothing: one while Python tidies up, one that ended a single request.
+_SHRUG = ("Exception ignored in", "Exception in ASGI application")
+
 ORDER: dict[Phase, int] = {"any": 0, "starting": 1, "loading": 2, "compiling": 3, "serving": 4}
 
 
@@ -29,7 +34,7 @@ ORDER: dict[Phase, int] = {"any": 0, "starting": 1, "loading": 2, "compiling": 3
 class Hit:
     """A line that an entry matched: ``index`` from 0, ``at`` in seconds of the year (None where nothing says it).
 
-    ``relayed``: an agent quotes what may stand in the log of another rank.
+    ``relayed``: an agent quotes what may stand in the log of another rank. ``at_boot``: the kernel had just begun.
     """
 
     signature: Signature
@@ -39,58 +44,119 @@ class Hit:
     relayed: bool = False
     at: float | None = None
     outlived: bool = False
+    at_boot: bool = False
+
+    @property
+    def proves_death(self) -> bool:
+        return self.signature.tells in ("cause", "lost", "echo", "wrapper") and not self.signature.beside_death
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A line that looks fatal and that no entry knows; ``named``: it is an error with a name."""
+
+    log: int
+    index: int
+    named: bool
+    at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Where a log says that the engine came to something."""
+
+    index: int = -1
+    at: float | None = None
+
+
+Timed = TypeVar("Timed", Hit, Suspect, Moment)
 
 
 @dataclass(slots=True)
 class Scan:
-    """What a log told: the first hit of every code since the engine came up last, and those before it."""
+    """What a log told: the first hit of every code since the engine came up last, and those before it.
+
+    ``suspects`` holds the first error with a name and the first without (by ``named``), since the engine came up or
+    answered last. ``stopped`` is set where the engine ended in order and did not start again.
+    """
 
     hits: dict[str, Hit] = field(default_factory=dict)
     before: dict[str, Hit] = field(default_factory=dict)
-    silent: set[int] = field(default_factory=set)
-    served_at: float | None = None
-    served_index: int = -1
+    suspects: dict[bool, Suspect] = field(default_factory=dict)
+    served: Moment | None = None
+    answered: Moment | None = None
+    stopped: Moment | None = None
+    engine: bool = False
+
+    @property
+    def died(self) -> bool:
+        """Whether something ended the engine, as far as this log tells."""
+        return True in self.suspects or any(hit.proves_death for hit in self.hits.values())
 
     def add(self, hit: Hit) -> None:
-        code = hit.signature.code
-        if hit.signature.tells == "wait" or code not in self.hits:
+        code, tells = hit.signature.code, hit.signature.tells
+        if self.stopped and tells in ("lost", "echo", "wrapper"):
+            return
+        if tells == "wait" or code not in self.hits:
             self.hits[code] = hit
         else:
             known = self.hits[code]
             self.hits[code] = replace(known, seen={**hit.seen, **known.seen})
 
-    def reached(self, phase: Phase, index: int) -> None:
-        """The engine came to ``phase``: what it waited for before has come; once it serves, it outlived the rest."""
-        late = [
-            code
-            for code, hit in self.hits.items()
-            if hit.signature.tells == "wait" and ORDER[hit.signature.phase] < ORDER[phase]
-        ]
-        for code in late:
-            del self.hits[code]
-        if phase == "serving":
+    def suspect(self, found: Suspect) -> None:
+        if not self.stopped:
+            self.suspects.setdefault(found.named, found)
+
+    def reached(self, stage: Stage, index: int) -> None:
+        """The engine came to ``stage``; what it waited for, survived or led to by its own end counts no more."""
+        self.engine = True
+        if stage == "stopped":
+            self.suspects.pop(False, None)
+            self.stopped = self.stopped or (None if self.died else Moment(index))
+            return
+        if stage != "answering":
+            self.stopped = None
+        if stage in ("answering", "serving"):
+            self.suspects, self.answered = {}, Moment(index)
+        elif stage != "starting":
+            self.suspects.pop(False, None)
+        if stage != "answering":
+            self._outlive(stage)
+        if stage == "serving":
             self.before |= {code: replace(hit, outlived=True) for code, hit in self.hits.items()}
-            self.hits = {}
-            self.served_index = index
+            self.hits, self.served = {}, Moment(index)
+
+    def _outlive(self, phase: Phase) -> None:
+        """What the engine waited for before has come."""
+        self.hits = {
+            code: hit
+            for code, hit in self.hits.items()
+            if hit.signature.tells != "wait" or ORDER[hit.signature.phase] >= ORDER[phase]
+        }
 
 
 def scan(logs: tuple[Log, ...], number: int, table: SignatureTable) -> Scan:
-    """Everything that the table knows of in ``logs[number]``."""
+    """Everything that the table knows of in ``logs[number]``, and what looks fatal besides."""
     log, found = logs[number], Scan()
     kinds = sorted(table.signatures, key=lambda each: each.tells != "benign")
+    shrugged = False
     for start in range(0, len(log.lines), BLOCK):
-        block = [line[: reading.LOOKED_AT] for line in log.lines[start : start + BLOCK]]
+        block = log.lines[start : start + BLOCK]
         blob = "\n".join(block)
         words = [(text, each) for each in kinds for text in each.has if text in blob]
         marks = [each for each in table.milestones if each.has in blob]
-        if not words and not marks:
-            continue
+        hints = [text for text in reading.HINTS if text in blob]
         for index, line in enumerate(block, start):
             near = [each for text, each in words if text in line]
             hit = _hit(logs, (number, index), near) if near else None
-            if hit is not None and hit.signature.tells == "benign":
-                found.silent.add(index)
-            elif hit is not None:
+            if any(text in line for text in hints):
+                shrugged = shrugged or any(text in line for text in _SHRUG)
+                weight = 0 if hit else reading.weigh(line)
+                if weight == reading.BY_NAME and shrugged:
+                    shrugged = False
+                elif weight:
+                    found.suspect(Suspect(number, index, weight == reading.BY_NAME))
+            if hit and hit.signature.tells != "benign":
                 found.add(hit)
             for mark in marks:
                 if mark.has in line:
@@ -101,7 +167,7 @@ def scan(logs: tuple[Log, ...], number: int, table: SignatureTable) -> Scan:
 def _hit(logs: tuple[Log, ...], where: tuple[int, int], kinds: list[Signature]) -> Hit | None:
     """The first entry that knows this line; ``kinds`` are those that have a word in it."""
     number, index = where
-    line = reading.clean(logs[number].lines[index])
+    line = logs[number].lines[index]
     for kind in kinds:
         seen = _seen(logs[number], index, kind)
         if seen is None or not (kind.any_level or reading.level(line) in ("unsaid", "error")):
@@ -109,13 +175,13 @@ def _hit(logs: tuple[Log, ...], where: tuple[int, int], kinds: list[Signature]) 
         before = _earlier(kind.after, logs, where) if kind.after else {}
         if before is None:
             continue
-        return Hit(kind, number, index, {**before, **seen}, reading.relayed(line))
+        return Hit(kind, number, index, {**before, **seen}, reading.relayed(line), at_boot=reading.at_boot(line))
     return None
 
 
 def _seen(log: Log, index: int, kind: Signature) -> dict[str, str] | None:
     """What the named groups hold, without those that took no part; None when no pattern matches."""
-    text = "\n".join(reading.clean(line) for line in log.lines[index : index + kind.lines])
+    text = "\n".join(log.lines[index : index + kind.lines])
     for pattern in kind.patterns:
         found = re.search(pattern, text)
         if found:
@@ -129,26 +195,32 @@ def _earlier(pattern: str, logs: tuple[Log, ...], where: tuple[int, int]) -> dic
     for number, log in enumerate(logs):
         end = where[1] if number == where[0] else len(log.lines)
         for line in log.lines[max(0, end - BACK) : end]:
-            found = compiled.search(line[: reading.LOOKED_AT])
+            found = compiled.search(line)
             if found:
                 return {name: value for name, value in found.groupdict().items() if value}
     return None
 
 
 def _time(log: Log, index: int) -> float | None:
-    """When a line was written: its own time, or that of a line shortly before it."""
-    near = reversed(log.lines[max(0, index - NEAR) : index + 1])
-    return next((at for at in (reading.stamp(line) for line in near) if at is not None), None)
+    """When a line was written: its own time, or that of a line shortly before it, or else of one shortly after."""
+    near = chain(reversed(log.lines[max(0, index - NEAR) : index + 1]), log.lines[index + 1 : index + NEAR])
+    return next((at for at in map(reading.stamp, near) if at is not None), None)
 
 
 def _finished(found: Scan, log: Log) -> Scan:
     """With times, and without places where the engine may stall but has not stood for long enough."""
+
+    def timed(what: Timed) -> Timed:
+        return replace(what, at=_time(log, what.index))
+
     here = {code: hit for code, hit in found.hits.items() if not hit.signature.stalls or _stalled(hit, log)}
     before = {code: hit for code, hit in found.before.items() if hit.signature.tells != "wait"}
-    found.hits = {code: replace(hit, at=_time(log, hit.index)) for code, hit in here.items()}
-    found.before = {code: replace(hit, at=_time(log, hit.index)) for code, hit in before.items()}
-    if found.served_index >= 0:
-        found.served_at = _time(log, found.served_index)
+    found.hits = {code: timed(hit) for code, hit in here.items()}
+    found.before = {code: timed(hit) for code, hit in before.items()}
+    found.suspects = {named: timed(suspect) for named, suspect in found.suspects.items()}
+    found.served = found.served and timed(found.served)
+    found.answered = found.answered and timed(found.answered)
+    found.stopped = found.stopped and timed(found.stopped)
     return found
 
 

@@ -17,6 +17,7 @@ from orchestrator.spec.cluster import Spec
 Code = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
 Phase = Literal["any", "starting", "loading", "compiling", "serving"]
 Tells = Literal["cause", "lost", "echo", "wait", "wrapper", "warning", "benign"]
+Stage = Literal["starting", "loading", "compiling", "serving", "answering", "stopped"]
 Calculation = Literal["bridge", "fit_fraction", "gids", "odd_address", "seconds", "versions"]
 
 MOST_CHARACTERS = 400
@@ -38,7 +39,8 @@ class Signature(Spec):
     ``tells`` orders kinds: a ``cause`` explains the rest; ``lost`` is something that went away for a reason it does not
     name; an ``echo`` is what others see of that; a ``wait`` has not ended yet and is void once the log goes on to a
     later phase; a ``wrapper`` only points at another line; a ``warning`` harms but kills nothing; ``benign`` looks bad
-    and is silent. ``stalls`` makes a line count only where nothing follows it for so many seconds.
+    and is silent. ``stalls`` makes a line count only where nothing follows it for so many seconds. ``beside_death``
+    makes it count only where an engine died, if the logs tell of an engine.
     """
 
     code: Code
@@ -50,6 +52,7 @@ class Signature(Spec):
     after: Annotated[str, Field(max_length=MOST_CHARACTERS)] = ""
     any_level: bool = False
     stalls: Annotated[int, Field(ge=0)] = 0
+    beside_death: bool = False
     adds: Calculation | None = None
     says: str = Field(min_length=1)
     remedy: str = ""
@@ -90,9 +93,13 @@ class Signature(Spec):
 
 
 class Milestone(Spec):
-    """A line that shows that the engine has come to ``phase``. It contains ``has``."""
+    """A line that shows that the engine has come to ``phase``. It contains ``has``.
 
-    phase: Literal["loading", "compiling", "serving"]
+    An engine that is ``answering`` has survived what looked fatal before and is known to no entry. What is lost or late
+    once it has ``stopped`` in order went away because of that.
+    """
+
+    phase: Stage
     has: Annotated[str, Field(min_length=3)]
 
 

@@ -10,7 +10,7 @@ from typing import IO
 
 from orchestrator.doctor.diagnose import diagnose as find
 from orchestrator.doctor.incident import Diagnosis, Log
-from orchestrator.doctor.lines import LOOKED_AT
+from orchestrator.doctor.wrapping import LOOKED_AT
 from orchestrator.run.catalog import Catalog
 from orchestrator.spec.problems import SpecError
 from orchestrator.spec.signatures import SignatureTable
