@@ -66,25 +66,29 @@ def explain(line: str, table: SignatureTable, *, node: str = "", rank: str = "")
 def _settled(scans: tuple[Scan, ...]) -> tuple[list[Hit], list[Suspect]]:
     """What counts when all logs are seen together; a log without an engine of its own goes by the times of the others.
 
-    Void are a wait and a suspect from before an engine served or answered, and what was lost once it stopped in order.
-    A hit from before it served is outlived.
+    A hit from before the engine served is outlived. Void are a wait from before that, what was lost while the engine
+    had ended in order, and a suspect that was followed by an answer, unless what did not name its cause came after.
     """
     served = max(_times(each.served for each in scans), default=None)
     answered = max(_times(each.answered for each in scans), default=None)
-    stopped = min(_times(each.stopped for each in scans), default=None)
     hits: list[Hit] = []
-    suspects: list[Suspect] = []
     for each in scans:
-        suspects += [one for one in each.suspects.values() if each.answered or not _ordered(one.at, answered)]
+        halts = [halt for other in scans if other is not each for halt in other.halts]
         hits += [hit for code, hit in each.before.items() if code not in each.hits]
         for hit in each.hits.values():
-            late = not each.served and _ordered(hit.at, served)
-            void = (late and hit.signature.tells == "wait") or (
-                hit.signature.tells in ("lost", "echo", "wait") and not each.stopped and _ordered(stopped, hit.at)
-            )
-            if not void:
+            tells, late = hit.signature.tells, not each.served and _ordered(hit.at, served)
+            gone = tells in ("lost", "echo") and any(_within(hit.at, *halt) for halt in halts)
+            if not gone and not (late and tells == "wait"):
                 hits.append(replace(hit, outlived=late))
     deaths = [hit for hit in hits if hit.proves_death and not hit.outlived]
+    riddle = bool(deaths) and not any(hit.signature.tells == "cause" for hit in deaths)
+    suspects: list[Suspect] = []
+    for each in scans:
+        for one in each.suspects.values():
+            survived = one.survived or (not each.answered and _ordered(one.at, answered))
+            outlived = not each.served and _ordered(one.at, served)
+            if not outlived and (riddle or not survived):
+                suspects.append(one)
     hits = [hit for hit in hits if not hit.signature.beside_death or _beside(hit, [*deaths, *suspects], scans)]
     return hits, suspects
 
@@ -108,6 +112,10 @@ def _ordered(one: float | None, other: float | None) -> bool:
     return one is not None and other is not None and one <= other
 
 
+def _within(at: float | None, since: Moment, until: Moment | None) -> bool:
+    return _ordered(since.at, at) and (until is None or _ordered(at, until.at))
+
+
 def _earlier(suspect: Suspect, hit: Hit) -> bool:
     """Whether it is sure that the suspect came before the hit."""
     if suspect.log == hit.log:
@@ -124,7 +132,7 @@ def _one_message(logs: tuple[Log, ...], suspect: Suspect, hit: Hit) -> bool:
 def _may_explain(suspect: Suspect, hit: Hit) -> bool:
     """Whether a line that nobody knows may be the reason for one that names none, though nothing says it came first."""
     if hit.signature.tells == "lost":
-        later = suspect.at is not None and hit.at is not None and hit.at + SKEW_S < suspect.at
+        later = suspect.since is not None and hit.at is not None and hit.at + SKEW_S < suspect.since
         return suspect.log != hit.log and not later
     return hit.signature.tells in ("echo", "wait")
 

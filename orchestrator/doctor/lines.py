@@ -141,6 +141,11 @@ def weigh(line: str) -> int:
     return 1 if how == "error" and not said.startswith(" ") and not _ASIDE.search(said) else 0
 
 
+def of_request(line: str) -> bool:
+    """Whether the process of vLLM that takes requests wrote this line."""
+    return "(APIServer" in line[:200]
+
+
 def relayed(line: str) -> bool:
     """Whether this is an agent's word, which may quote what another rank said."""
     return _AGENT.search(line[:300]) is not None

@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
-from typing import TypeVar
 
 from orchestrator.doctor import lines as reading
 from orchestrator.doctor.incident import Log
@@ -21,6 +19,8 @@ BACK = 5000
 """How far back an earlier line is looked for, in lines."""
 NEAR = 50
 """How far back the time of a line without one is looked for, in lines."""
+SOON = 6
+"""How far ahead, counting the line itself."""
 AFTER_STALL = 2
 """How many lines may follow where an engine stalled: what somebody else wrote into the same log."""
 
@@ -53,12 +53,19 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A line that looks fatal and that no entry knows; ``named``: it is an error with a name."""
+    """A line that looks fatal and that no entry knows; ``named``: it is an error with a name.
+
+    ``of_request``: the process that takes requests wrote it. ``survived``: an answer was begun after it. ``at`` is when
+    it probably was written, ``since`` when at the earliest.
+    """
 
     log: int
     index: int
     named: bool
+    of_request: bool = False
+    survived: bool = False
     at: float | None = None
+    since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,33 +76,35 @@ class Moment:
     at: float | None = None
 
 
-Timed = TypeVar("Timed", Hit, Suspect, Moment)
-
-
 @dataclass(slots=True)
 class Scan:
     """What a log told: the first hit of every code since the engine came up last, and those before it.
 
-    ``suspects`` holds the first error with a name and the first without (by ``named``), since the engine came up or
-    answered last. ``stopped`` is set where the engine ended in order and did not start again.
+    ``suspects`` are since then too: the first error with a name and the first without, by (survived, named). An answer
+    may begin though no engine will go on with it, so what survived counts where one died. ``halts`` are the times when
+    the engine had ended in order; the last one may be without an end.
     """
 
     hits: dict[str, Hit] = field(default_factory=dict)
     before: dict[str, Hit] = field(default_factory=dict)
-    suspects: dict[bool, Suspect] = field(default_factory=dict)
+    suspects: dict[tuple[bool, bool], Suspect] = field(default_factory=dict)
     served: Moment | None = None
     answered: Moment | None = None
-    stopped: Moment | None = None
+    halts: list[tuple[Moment, Moment | None]] = field(default_factory=list)
     engine: bool = False
 
     @property
     def died(self) -> bool:
         """Whether something ended the engine, as far as this log tells."""
-        return True in self.suspects or any(hit.proves_death for hit in self.hits.values())
+        return (False, True) in self.suspects or any(hit.proves_death for hit in self.hits.values())
+
+    @property
+    def halted(self) -> bool:
+        return bool(self.halts) and self.halts[-1][1] is None
 
     def add(self, hit: Hit) -> None:
         code, tells = hit.signature.code, hit.signature.tells
-        if self.stopped and tells in ("lost", "echo", "wrapper"):
+        if self.halted and tells in ("lost", "echo", "wrapper"):
             return
         if tells == "wait" or code not in self.hits:
             self.hits[code] = hit
@@ -104,35 +113,37 @@ class Scan:
             self.hits[code] = replace(known, seen={**hit.seen, **known.seen})
 
     def suspect(self, found: Suspect) -> None:
-        if not self.stopped:
-            self.suspects.setdefault(found.named, found)
+        if not self.halted:
+            self.suspects.setdefault((found.survived, found.named), found)
 
     def reached(self, stage: Stage, index: int) -> None:
         """The engine came to ``stage``; what it waited for, survived or led to by its own end counts no more."""
         self.engine = True
         if stage == "stopped":
-            self.suspects.pop(False, None)
-            self.stopped = self.stopped or (None if self.died else Moment(index))
+            self.suspects.pop((False, False), None)
+            if not self.halted and not self.died:
+                self.halts.append((Moment(index), None))
             return
-        if stage != "answering":
-            self.stopped = None
-        if stage in ("answering", "serving"):
-            self.suspects, self.answered = {}, Moment(index)
-        elif stage != "starting":
-            self.suspects.pop(False, None)
-        if stage != "answering":
-            self._outlive(stage)
-        if stage == "serving":
-            self.before |= {code: replace(hit, outlived=True) for code, hit in self.hits.items()}
-            self.hits, self.served = {}, Moment(index)
-
-    def _outlive(self, phase: Phase) -> None:
-        """What the engine waited for before has come."""
+        if self.halted and stage != "answering":
+            self.halts[-1] = self.halts[-1][0], Moment(index)
+        if stage == "answering":
+            before, self.suspects = sorted(self.suspects.items(), reverse=True), {}
+            for _, one in before:
+                if not one.of_request:
+                    self.suspect(replace(one, survived=True))
+            self.answered = Moment(index)
+            return
+        if stage != "starting":
+            self.suspects.pop((False, False), None)
         self.hits = {
             code: hit
             for code, hit in self.hits.items()
-            if hit.signature.tells != "wait" or ORDER[hit.signature.phase] >= ORDER[phase]
+            if hit.signature.tells != "wait" or ORDER[hit.signature.phase] >= ORDER[stage]
         }
+        if stage == "serving":
+            self.before |= {code: replace(hit, outlived=True) for code, hit in self.hits.items()}
+            self.hits, self.suspects = {}, {}
+            self.served = self.answered = Moment(index)
 
 
 def scan(logs: tuple[Log, ...], number: int, table: SignatureTable) -> Scan:
@@ -155,7 +166,7 @@ def scan(logs: tuple[Log, ...], number: int, table: SignatureTable) -> Scan:
                 if weight == reading.BY_NAME and shrugged:
                     shrugged = False
                 elif weight:
-                    found.suspect(Suspect(number, index, weight == reading.BY_NAME))
+                    found.suspect(Suspect(number, index, weight == reading.BY_NAME, reading.of_request(line)))
             if hit and hit.signature.tells != "benign":
                 found.add(hit)
             for mark in marks:
@@ -202,25 +213,36 @@ def _earlier(pattern: str, logs: tuple[Log, ...], where: tuple[int, int]) -> dic
 
 
 def _time(log: Log, index: int) -> float | None:
-    """When a line was written: its own time, or that of a line shortly before it, or else of one shortly after."""
-    near = chain(reversed(log.lines[max(0, index - NEAR) : index + 1]), log.lines[index + 1 : index + NEAR])
+    """When a line was written, at the earliest: its own time, or that of a line shortly before it."""
+    near = reversed(log.lines[max(0, index - NEAR) : index + 1])
     return next((at for at in map(reading.stamp, near) if at is not None), None)
+
+
+def _times(log: Log, index: int) -> tuple[float | None, float | None]:
+    """(when a line was written, at the earliest). One without a time is a program's last word before the next line."""
+    since = _time(log, index)
+    ahead = (at for at in map(reading.stamp, log.lines[index : index + SOON]) if at is not None)
+    return next(ahead, since), since
 
 
 def _finished(found: Scan, log: Log) -> Scan:
     """With times, and without places where the engine may stall but has not stood for long enough."""
 
-    def timed(what: Timed) -> Timed:
-        return replace(what, at=_time(log, what.index))
+    def timed(hit: Hit) -> Hit:
+        return replace(hit, at=_times(log, hit.index)[0])
+
+    def moment(reached: Moment | None) -> Moment | None:
+        return reached and replace(reached, at=_time(log, reached.index))
 
     here = {code: hit for code, hit in found.hits.items() if not hit.signature.stalls or _stalled(hit, log)}
     before = {code: hit for code, hit in found.before.items() if hit.signature.tells != "wait"}
     found.hits = {code: timed(hit) for code, hit in here.items()}
     found.before = {code: timed(hit) for code, hit in before.items()}
-    found.suspects = {named: timed(suspect) for named, suspect in found.suspects.items()}
-    found.served = found.served and timed(found.served)
-    found.answered = found.answered and timed(found.answered)
-    found.stopped = found.stopped and timed(found.stopped)
+    for key, suspect in found.suspects.items():
+        at, since = _times(log, suspect.index)
+        found.suspects[key] = replace(suspect, at=at, since=since)
+    found.served, found.answered = moment(found.served), moment(found.answered)
+    found.halts = [(replace(since, at=_time(log, since.index)), moment(until)) for since, until in found.halts]
     return found
 
 
