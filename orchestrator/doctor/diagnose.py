@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from orchestrator.doctor.derived import DERIVED, fill
 from orchestrator.doctor.incident import Diagnosis, Incident, Log, Witness
-from orchestrator.doctor.lines import host, record
+from orchestrator.doctor.lines import host, record, weigh
 from orchestrator.doctor.redact import redact
 from orchestrator.doctor.scan import ORDER, Hit, Moment, Scan, Suspect, scan
 from orchestrator.doctor.wrapping import parts
@@ -23,6 +23,8 @@ LIMIT = 500
 """The longest text of a witness, in characters."""
 SKEW_S = 2.0
 """How far the clocks of two machines may be apart: what differs by less has no order."""
+MESSAGE = 3
+"""How many lines what an error says is long."""
 NEAR_S = 600.0
 """How long before or after a death of an engine a machine may say why, in seconds."""
 
@@ -124,9 +126,12 @@ def _earlier(suspect: Suspect, hit: Hit) -> bool:
 
 
 def _one_message(logs: tuple[Log, ...], suspect: Suspect, hit: Hit) -> bool:
-    """Whether a logger wrote both as one message, each line with the same front."""
-    one, other = (record(logs[each.log].lines[each.index]) for each in (suspect, hit))
-    return suspect.log == hit.log and one == other != ""
+    """Whether both are of one message: lines with the same front, or an error and what it says on its next lines."""
+    if suspect.log != hit.log:
+        return False
+    one, other = (logs[hit.log].lines[index] for index in (suspect.index, hit.index))
+    goes_on = hit.index - suspect.index <= MESSAGE and not weigh(other)
+    return goes_on or record(one) == record(other) != ""
 
 
 def _may_explain(suspect: Suspect, hit: Hit) -> bool:

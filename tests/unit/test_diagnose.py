@@ -247,6 +247,34 @@ def test_an_echo_does_not_hide_an_error_that_no_entry_knows() -> None:
     assert found.first_fatal.text == "FooError: odd"
 
 
+def test_an_error_that_nobody_knows_beats_what_was_lost_after_it_and_not_before_it() -> None:
+    lost = "ConnectionRefusedError: [Errno 111] Connection refused"
+    found = read(*BEFORE, "FooError: odd", "INFO fine", lost)
+    assert (found.cause, [each.code for each in found.others]) == (None, ["CONNECTION_REFUSED"])
+    assert found.first_fatal
+    assert found.first_fatal.text == "FooError: odd"
+    found = read(*BEFORE, lost, "FooError: odd")
+    assert (code_of(found), found.first_fatal) == ("CONNECTION_REFUSED", None)
+
+
+def test_an_error_and_what_it_says_of_itself_are_one_message() -> None:
+    full = "[Errno 28] No space left on device"
+    front = "(Worker_TP0 pid=9) ERROR 11-30 09:50:00 [multiproc_executor.py:750]"
+    assert read("odd.WriteError: 1 error in a file", f"  {full}").first_fatal is None
+    assert read(f"{front} odd.WriteError: odd", *[f"{front} and"] * 5, f"{front} OSError: {full}").first_fatal is None
+    assert read("odd.WriteError: odd", *["INFO and"] * 5, f"{front} OSError: {full}").first_fatal
+
+
+def test_a_log_of_a_machine_counts_where_an_engine_died() -> None:
+    line = "NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051) returned from {}"
+    kernel = f"[91231.1] {line.format('_memdescAllocInternal(pMemDesc)')}"
+    late = "TimeoutError: RPC call to sample_tokens timed out.\n"
+    assert code_of(ranks(kernel)) == "GPU_RM_NO_MEMORY"
+    assert not ranks(kernel.replace("91231", "   12")).bad
+    assert not ranks(kernel, HEALTHY + log("healthy-serving")).bad
+    assert code_of(ranks(kernel, HEALTHY + log("healthy-serving") + late)) == "GPU_RM_NO_MEMORY"
+
+
 def test_an_agent_that_quotes_another_rank_is_not_the_first_witness() -> None:
     quote = "sparkctl: attempt 1 stopping: rank 1 (spark-1): OSError: [Errno 28] No space left on device\n"
     found = ranks(quote, "x\ny\nOSError: [Errno 28] No space left on device\n")

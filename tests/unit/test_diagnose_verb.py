@@ -81,6 +81,20 @@ def test_an_unknown_error_is_shown_and_not_named() -> None:
     assert "standard input line 2\n     FooError: odd" in done.stdout
 
 
+def test_an_earlier_error_that_nobody_knows_is_shown_with_what_it_led_to() -> None:
+    done = run(said="FooError: odd\nConnectionRefusedError: [Errno 111] Connection refused\n")
+    assert "cause not known" in done.stdout
+    assert "standard input line 1\n     FooError: odd\n  seen as well, after it or because of it:\n" in done.stdout
+    assert "    CONNECTION_REFUSED: nobody listens" in done.stdout
+    done = run(said="FooError: odd\n" + FULL)
+    assert "cause DISK_FULL" in done.stdout
+    assert (
+        "  before it came a line that no entry knows\n  at standard input line 1\n     FooError: odd\n" in done.stdout
+    )
+    done = run(said="TimeoutError: RPC call to sample_tokens timed out.\nFooError: odd\n")
+    assert "  it names no reason; that may be a line that no entry knows\n  at standard input line 2\n" in done.stdout
+
+
 def test_a_silence_may_be_told() -> None:
     line = "INFO [x.py:1] CustomAllreduce is disabled because this process group spans across nodes.\n"
     assert run(said=line).returncode == 0

@@ -16,12 +16,14 @@ from tests.unit.logbook import cases, log, variants
 
 TABLE = SHIPPED.signatures()
 HEALTHY = [line for name in ("start", "serving", "stop") for line in log(f"healthy-{name}").splitlines()]
+STILL = [case for case in cases() if case.stands_still]
 # (what is expected, lines), by name; where an excerpt ends with a silence, that is told beside it.
 SICK = {
-    **{case.id: (case.code, case.lines) for case in cases() if not case.stands_still},
+    **{
+        case.id: (f"warn={case.code}" if case.warns else case.code, case.lines) for case in cases() if case not in STILL
+    },
     **{f"{code} {number}": (code, tuple(text.split("\n"))) for number, (code, text) in enumerate(variants())},
 }
-STILL = [case for case in cases() if case.stands_still]
 
 
 def _packed(line: str) -> str:
@@ -64,8 +66,11 @@ def read(*lines: str, silent_s: float | None = None) -> Diagnosis:
 
 
 def told(found: Diagnosis) -> str:
-    """The code of the cause, or of a warning where there is none."""
-    return found.cause.code if found.cause else "".join(each.code for each in found.warnings)
+    """What was found, as ``variants`` writes it."""
+    if found.cause or found.first_fatal:
+        return found.cause.code if found.cause else "?"
+    warned = ",".join(each.code for each in found.warnings)
+    return f"warn={warned}" if warned else ""
 
 
 @pytest.mark.parametrize("wrap", [wrap for name, wrap in WRAPPERS.items() if name != "something new"])
