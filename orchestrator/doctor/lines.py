@@ -1,7 +1,6 @@
 """One line of output: whose it is, at which level it was said, when, and whether it looks fatal. Pure.
 
-The agent has a reader of its own (it travels alone); this one also knows what people paste: merged logs, logs of
-docker and compose, kernel logs.
+The agent has a reader of its own (it travels alone); this one also knows what collectors put in front of a line.
 """
 
 from __future__ import annotations
@@ -16,6 +15,8 @@ Level = Literal["news", "warning", "error", "unsaid"]
 _SYSLOG = r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})? "
 _HOSTED = re.compile(rf"^(?:(?P<nccl>[\w.-]{{1,64}}):\d+:\d+ \[\d+\] |{_SYSLOG}(?P<host>[\w.-]{{1,64}}) )")
 _MOMENT = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
+_VLLM = r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (?:\d{4}-)?\d\d-\d\d \d\d:\d\d:\d\d "
+_RAY = r"\[[\d-]{10} [\d:,.]+ [DIWEFC] \d+ \d+\]"
 # What stands before the words of a program: who wrote, when and where. One of these at a time.
 _FRONTS = (
     r"[ \t]+",  # indented
@@ -32,8 +33,8 @@ _FRONTS = (
     r"(?!error|fatal)[a-z][a-z0-9_.-]{0,40}: ",  # a step of the agent, a host of pdsh
     r"\([A-Za-z][^()]{0,60}\) ?",  # a process of vLLM or of Ray
     r"\[[^\[\]]{1,100}\](?::? |:|$)",  # a rank of torchrun, a pod of kubectl, a host, the seconds of the kernel
-    # Whatever else stands before the level and the time of vLLM.
-    r"(?:[^\s:]{1,80}\s+){1,6}(?=(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (?:\d{4}-)?\d\d-\d\d \d\d:\d\d:\d\d )",
+    # Whatever else stands before the level and the time of vLLM or of Ray.
+    rf"(?:[^\s:]{{1,80}}\s+){{1,6}}(?={_VLLM}|{_RAY})",
 )
 _FRONT = re.compile(rf"^(?:{'|'.join(_FRONTS)})")
 MOST_FRONTS = 10
