@@ -129,7 +129,9 @@ def test_last_reads_what_the_newest_failure_left_and_knows_the_ranks(kept: Path)
 def test_a_failed_up_says_the_cause_in_one_line_or_nothing(kept: Path) -> None:
     folder = keep(kept / "a-g1", spark_1_0="INFO fine\n", spark_2_1=FULL)
     (line,) = first_cause(SHIPPED, folder)
-    assert line.startswith("cause: a disk, or /dev/shm of the container, is full [DISK_FULL, rank 1 on spark-2]")
+    assert line.startswith(
+        "cause: a disk, a quota, or /dev/shm of the container, is full [DISK_FULL, rank 1 on spark-2]"
+    )
     assert line.endswith("; sparkctl diagnose --last")
     assert first_cause(SHIPPED, keep(kept / "b-g1", node_a_0="FooError: odd\n")) == ()
     assert first_cause(SHIPPED, kept / "nowhere") == ()
@@ -139,7 +141,7 @@ def test_status_explains_the_first_fatal_line_of_a_rank_that_does_not_run() -> N
     incident = explain("OSError: [Errno 28] No space left on device", SHIPPED.signatures(), node="b", rank="1")
     assert incident
     lines = status_page._meaning(incident)
-    assert lines[0] == "    DISK_FULL: a disk, or /dev/shm of the container, is full"
+    assert lines[0] == "    DISK_FULL: a disk, a quota, or /dev/shm of the container, is full"
     assert lines[1].startswith("    -> `df -h`")
     assert status_page._meaning(None) == []
 
