@@ -94,11 +94,15 @@ class Phase:
 
     ``undo`` holds what takes this phase back if a later one fails or the operator presses Ctrl-C; phases are undone
     last first, and every undo action must be harmless when its phase was only half done.
+
+    ``settles``: once it has begun there is no way back. The phases before are no longer undone, and its own ``undo``
+    brings to an end what it began.
     """
 
     title: str
     actions: tuple[Action, ...]
     undo: tuple[Action, ...] = ()
+    settles: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The system on one screen: what ``up`` and ``down`` do, as sentences, and how each sentence is taken back.
 
 ``up`` keeps the old generation stopped but whole until the new one is ready, so that undoing means starting it
-again. Images, models and compiled kernels are never taken back: they are named by digest or hash, and the next start
-wants them.
+again. Forgetting it comes last and is never taken back, only finished. Images, models and compiled kernels stay: they
+are named by digest or hash, and the next start wants them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def up(plan: LaunchPlan, before: Before, baggage: Baggage) -> tuple[Phase, ...]:
             Phase(f"Start generation {plan.generation}", _start(plan, old), _remove(plan)),
             Phase("Wait until every gate of every rank is open", _ready(plan)),
             Phase("Open the gateway", _open(plan)),
-            *(Phase(f"Forget generation {each.generation}", (*_remove(each), *_forget(each))) for each in before.all),
+            *_forget_all(before),
         )
         if phase.actions
     )
@@ -185,6 +185,20 @@ def _forget(plan: LaunchPlan) -> tuple[Action, ...]:
     return tuple(
         Run(node, ("sh", "-c", script, "forget", plan.state[node], str(plan.generation)), "remove files")
         for node in nodes
+    )
+
+
+def _forget_all(before: Before) -> tuple[Phase, ...]:
+    """The new generation serves by now and the old one cannot come back once a part of it is gone: no way back."""
+    ends = [(*_remove(each), *_forget(each)) for each in before.all]
+    return tuple(
+        Phase(
+            f"Forget generation {each.generation}",
+            ends[at],
+            undo=tuple(action for end in ends[at:] for action in end),
+            settles=True,
+        )
+        for at, each in enumerate(before.all)
     )
 
 

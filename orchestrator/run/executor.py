@@ -1,7 +1,8 @@
 """Carrying out phases, and taking them back when something fails or the operator presses Ctrl-C.
 
 Phases run one after another; within one, every node works at once (``crew.py``). The first failure ends the phase. Then
-the undos of what was begun run, last phase first, each as far as it can; they never hide why.
+the undos of what was begun run, last phase first, each as far as it can; they never hide why. From a phase that settles
+there is no way back: its undo brings it to an end, and what came before stays.
 
 The first Ctrl-C begins the clean-up. The next says how long the clean-up may take and ends nothing. The one after that
 ends the clean-up where it is.
@@ -12,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from orchestrator.plan.actions import Action, Await, Phase, Put
@@ -42,7 +43,10 @@ class UndoFailure:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it ended. ``failed`` says where, in which phase, what and the way out; ``interrupted`` in which phase."""
+    """How it ended. ``failed`` says where, in which phase, what and the way out; ``interrupted`` in which phase.
+
+    ``settled``: it was too late to take anything back, so what was begun was brought to an end instead.
+    """
 
     kind: Literal["ok", "failed", "interrupted"]
     node: str = ""
@@ -50,6 +54,7 @@ class Outcome:
     says: str = ""
     remedy: str = ""
     undo_failures: tuple[UndoFailure, ...] = ()
+    settled: bool = False
 
     @property
     def ok(self) -> bool:
@@ -85,6 +90,8 @@ class _Execution:
             if not phase.actions:
                 self._tell("phase-skipped", phase.title)
                 continue
+            if phase.settles:
+                begun.clear()
             begun.append(phase)
             ended = self._forward(phase)
             if ended:
@@ -112,19 +119,21 @@ class _Execution:
 
     def _take_back(self, begun: Sequence[Phase], why: Outcome) -> Outcome:
         self._presses_before_undo = self._presses.count
+        settled = any(phase.settles for phase in begun)
         if why.kind == "interrupted":
-            self._tell("note", why.phase, says="interrupted; taking back what was begun")
+            ends = "too late to go back, finishing" if settled else "taking back what was begun"
+            self._tell("note", why.phase, says=f"interrupted; {ends}")
         self._to_undo = [phase for phase in begun if phase.undo]
         failures: list[UndoFailure] = []
         while self._to_undo:
             failures += self._undo(self._to_undo[-1])
             self._to_undo.pop()
-        return Outcome(why.kind, why.node, why.phase, why.says, why.remedy, tuple(failures))
+        return replace(why, undo_failures=tuple(failures), settled=settled)
 
     def _undo(self, phase: Phase) -> list[UndoFailure]:
         if self._told_to_stop_undoing():
             return [UndoFailure("", phase.title, STOPPED)]
-        self._tell("undo-started", phase.title)
+        self._tell("phase-started" if phase.settles else "undo-started", phase.title)
         crew = Crew(self._hands, self._quietly(phase), keep_going=True)
         troubles = [*crew.work(phase.undo, self._told_to_stop_undoing)]
         if self._told_to_stop_undoing():
@@ -132,7 +141,7 @@ class _Execution:
         for trouble in troubles:
             self._tell("undo-failed", phase.title, trouble.node, trouble.says)
         if not troubles:
-            self._tell("undo-done", phase.title)
+            self._tell("phase-done" if phase.settles else "undo-done", phase.title)
         return [UndoFailure(trouble.node, phase.title, trouble.says) for trouble in troubles]
 
     def _quietly(self, phase: Phase) -> Callable[[EventKind, str, str], None]:

@@ -204,7 +204,7 @@ def finish(
     evidence = Evidence(plan, stage.seats, events, findings)
     hands = Hands(stage.seats, bits, ALL, sink, plan.generation, on_failure=lambda: kept.extend(evidence.keep()))
     outcome = execute(todo, hands, stage.cancel)
-    if outcome.ok:
+    if outcome.ok or outcome.settled:
         events.append(Event("generation-ready", time.time(), generation=plan.generation))
     unless_told_already = contextlib.nullcontext() if outcome.ok else contextlib.suppress(NodeError)
     if outcome.ok or before.plan is not None:
@@ -214,7 +214,8 @@ def finish(
     otherwise = "sparkctl diagnose --last" if kept else f"sparkctl doctor {plan.profile}"
     if kept:
         kept += first_cause(stage.catalog, evidence.folder)
-    raise_unless_ok(outcome, otherwise, (*_comes_back(before, events), *kept))
+    came_back = () if outcome.settled else _comes_back(before, events)
+    raise_unless_ok(outcome, otherwise, (*came_back, *kept))
 
 
 def _comes_back(before: Running, events: list[Event]) -> tuple[str, ...]:
@@ -228,9 +229,12 @@ def raise_unless_ok(outcome: Outcome, otherwise: str, kept: tuple[str, ...] = ()
     """``otherwise`` is the next step where the failure names none; ``kept`` are lines on where evidence lies."""
     if outcome.ok:
         return
-    left = tuple(f"could not be undone: {failure}" for failure in outcome.undo_failures)
+    what = "finished" if outcome.settled else "undone"
+    left = tuple(f"could not be {what}: {failure}" for failure in outcome.undo_failures)
+    if outcome.settled:
+        kept = ("the new generation serves", *kept)
     if outcome.kind == "interrupted":
-        said = "interrupted; what was begun is undone" if not left else "interrupted; not everything could be undone"
+        said = f"interrupted; what was begun is {what}" if not left else f"interrupted; not everything could be {what}"
         raise InterruptedVerbError(said, *left, *kept)
     raise VerbError(
         f"{outcome.node}: {outcome.says} ({outcome.phase})", *left, *kept, remedy=outcome.remedy or otherwise

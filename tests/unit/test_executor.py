@@ -191,6 +191,40 @@ def test_cancel_undoes_and_is_an_interruption_not_a_failure() -> None:
     assert stage.bits.cancels == 1
 
 
+def test_what_settles_is_finished_and_nothing_before_it_is_undone() -> None:
+    stage = Stage()
+    threading.Timer(0.2, stage.cancel.set).start()
+    outcome = stage.play(
+        Phase("Start", (run("a", "start"),), undo=(run("a", "un-start"),)),
+        Phase(
+            "Forget",
+            (run("a", "forever"), run("b", "remove")),
+            undo=(run("a", "remove"), run("b", "remove")),
+            settles=True,
+        ),
+        Phase("More", (run("a", "never"),)),
+    )
+    assert outcome == Outcome("interrupted", phase="Forget", settled=True)
+    assert stage.diary.count("a remove") == 1
+    assert not {"a un-start", "a never"} & set(stage.diary)
+    assert [event.kind for event in stage.events if "undo" in event.kind] == []
+    assert stage.told("note") == ["note  interrupted; too late to go back, finishing"]
+
+
+def test_a_press_before_what_settles_still_undoes_everything() -> None:
+    stage = Stage()
+
+    def started() -> Result:
+        stage.cancel.set()
+        return Result(0, "", "")
+
+    stage.answers = {"start": started}
+    outcome = stage.play(
+        Phase("Start", (run("a", "start"),), undo=(run("a", "un"),)), Phase("Forget", (run("a", "rm"),), settles=True)
+    )
+    assert (outcome.kind, outcome.settled, stage.diary) == ("interrupted", False, ["a start", "a un"])
+
+
 def test_what_must_be_whole_is_let_finish_before_it_is_undone() -> None:
     stage = Stage()
 

@@ -204,6 +204,16 @@ def test_up_reads_as_sentences_and_keeps_the_old_generation_until_the_new_one_is
     ]
 
 
+def test_a_generation_that_is_being_forgotten_is_forgotten_to_the_end() -> None:
+    leftover, old, new = (plan(resolved(profile(engine__max_seqs=5 + n)), 2 + n) for n in range(3))
+    baggage = phases.Baggage(b"agent", dict.fromkeys(NAMES, b"x"), {})
+    todo = phases.up(new, phases.Before(old, (leftover,)), baggage)
+    first, last = todo[-2:]
+    assert [phase.title for phase in todo if phase.settles] == [first.title, last.title]
+    assert first.undo == (*first.actions, *last.actions)
+    assert last.undo == last.actions
+
+
 def test_down_with_a_node_out_of_reach_keeps_the_record_on_the_others() -> None:
     one = plan(resolved(profile()))
     whole = phases.down(one, frozenset(one.nodes))
