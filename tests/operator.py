@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
 import httpx
+
+UNDO_S = 120.0
+"""How long a command may take to undo what it began."""
 
 
 @dataclass(frozen=True)
@@ -32,15 +37,26 @@ class Operator:
     def key(self) -> str:
         return (self.folder / "home/.config/sparkctl/keys" / self.deployment).read_text(encoding="utf-8").strip()
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    @contextmanager
+    def start(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """A command that ends with the block at the latest, as with Ctrl-C: a failed assertion leaves none behind."""
         argv = [sys.executable, "-m", "orchestrator.cli", *words]
         pipe = subprocess.PIPE
-        return subprocess.Popen(argv, cwd=self.folder, env=self.env, stdout=pipe, stderr=pipe, text=True)
+        with subprocess.Popen(argv, cwd=self.folder, env=self.env, stdout=pipe, stderr=pipe, text=True) as process:
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    process.send_signal(signal.SIGINT)
+                    try:
+                        process.communicate(timeout=UNDO_S)
+                    except subprocess.TimeoutExpired:
+                        process.kill()
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        process = self.start(*words)
-        out, err = process.communicate(timeout=600)
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+        with self.start(*words) as process:
+            out, err = process.communicate(timeout=600)
+            return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def status(self) -> dict[str, Any]:
         (found,) = json.loads(self.run("status", self.deployment, "--json").stdout)

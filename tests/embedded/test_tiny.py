@@ -109,11 +109,11 @@ def test_logs_merge_the_ranks_with_their_nodes(desk: Desk) -> None:
 
 
 def test_following_logs_ends_with_ctrl_c_and_the_service_goes_on(desk: Desk) -> None:
-    process = desk.start("logs", "tiny", "-f")
-    assert process.stdout is not None
-    assert process.stdout.readline()
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    with desk.start("logs", "tiny", "-f") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
     assert process.returncode == 130
     assert "detached" in err
     assert desk.answers()
@@ -155,14 +155,14 @@ def on_node_b(desk: Desk, pid: int) -> bool:
 
 def test_a_second_operator_is_refused_with_the_holders_name_and_ctrl_c_undoes(desk: Desk) -> None:
     served = desk.status()["generation"]
-    first = desk.start("up", "tiny", "--nodes", "1")
-    wait_for("the first operator holds the lock", (desk.state / "tiny.lock").is_dir, 30)
-    second = desk.run("up", "tiny", "--nodes", "1")
-    assert second.returncode == 4
-    assert os.uname().nodename in second.stderr
-    time.sleep(3)
-    first.send_signal(signal.SIGINT)
-    _, err = first.communicate(timeout=120)
+    with desk.start("up", "tiny", "--nodes", "1") as first:
+        wait_for("the first operator holds the lock", (desk.state / "tiny.lock").is_dir, 30)
+        second = desk.run("up", "tiny", "--nodes", "1")
+        assert second.returncode == 4
+        assert os.uname().nodename in second.stderr
+        time.sleep(3)
+        first.send_signal(signal.SIGINT)
+        _, err = first.communicate(timeout=120)
     assert first.returncode == 130, err
     assert not (desk.state / "tiny.lock").exists()
     assert "could not be undone" not in err

@@ -196,13 +196,13 @@ def test_down_leaves_bare_nodes(operator: Operator, lab: Lab, bare: list[Any]) -
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_ctrl_c_at_every_phase_boundary_leaves_nothing(operator: Operator, lab: Lab, phase: str) -> None:
-    process = operator.start("up", "lab", "--nodes", "2")
-    assert process.stderr is not None
-    for line in process.stderr:
-        if phase in line:
-            process.send_signal(signal.SIGINT)
-            break
-    _, err = process.communicate(timeout=180)
+    with operator.start("up", "lab", "--nodes", "2") as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if phase in line:
+                process.send_signal(signal.SIGINT)
+                break
+        _, err = process.communicate(timeout=180)
     assert process.returncode == 130, err
     for node in lab.nodes:
         assert sparkctl_containers(node) == []
@@ -211,14 +211,13 @@ def test_ctrl_c_at_every_phase_boundary_leaves_nothing(operator: Operator, lab: 
 
 
 def test_a_second_operator_is_refused_with_the_holders_name(operator: Operator, lab: Lab) -> None:
-    first = operator.start("up", "lab", "--nodes", "2", "--executor", "mp")
-    assert first.stderr is not None
     lock = "/home/spark/.local/state/sparkctl/lab.lock/holder.json"
-    wait_for("the first operator holds the lock", lambda: "nonce" in lab.nodes[0].sh(f"cat {lock}", check=False), 60)
-    second = operator.run("up", "lab", "--nodes", "2", "--executor", "mp")
-    assert second.returncode == 4, second.stderr
-    assert "locked by" in second.stderr
-    _, err = first.communicate(timeout=400)
+    with operator.start("up", "lab", "--nodes", "2", "--executor", "mp") as first:
+        wait_for("the first holds the lock", lambda: "nonce" in lab.nodes[0].sh(f"cat {lock}", check=False), 60)
+        second = operator.run("up", "lab", "--nodes", "2", "--executor", "mp")
+        assert second.returncode == 4, second.stderr
+        assert "locked by" in second.stderr
+        _, err = first.communicate(timeout=400)
     assert first.returncode == 0, err
 
 
