@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import signal
@@ -159,7 +160,7 @@ def test_a_second_operator_is_refused_with_the_holders_name_and_ctrl_c_undoes(de
         wait_for("the first operator holds the lock", (desk.state / "tiny.lock").is_dir, 30)
         second = desk.run("up", "tiny", "--nodes", "1")
         assert second.returncode == 4
-        assert os.uname().nodename in second.stderr
+        assert f"locked by {getpass.getuser()}@{os.uname().nodename} (process {first.pid}) " in second.stderr
         time.sleep(3)
         first.send_signal(signal.SIGINT)
         _, err = first.communicate(timeout=120)

@@ -3,7 +3,9 @@ sparkctl's word for it. The tests run in the order they stand in: each begins wi
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -216,7 +218,7 @@ def test_a_second_operator_is_refused_with_the_holders_name(operator: Operator, 
         wait_for("the first holds the lock", lambda: "nonce" in lab.nodes[0].sh(f"cat {lock}", check=False), 60)
         second = operator.run("up", "lab", "--nodes", "2", "--executor", "mp")
         assert second.returncode == 4, second.stderr
-        assert "locked by" in second.stderr
+        assert f"spark-1: locked by {getpass.getuser()}@{os.uname().nodename} (process {first.pid}) " in second.stderr
         _, err = first.communicate(timeout=400)
     assert first.returncode == 0, err
 
