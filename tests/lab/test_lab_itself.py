@@ -1,26 +1,31 @@
 """The lab proves that its nodes behave like machines, before anything is tested on them."""
 
+import json
+import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from orchestrator.plan.launch import LaunchPlan, Unit
+from orchestrator.plan.runtime import start
 from tests.lab import leftovers, network, processes
 from tests.lab.image import Layout
 from tests.lab.layout_server import serving
 from tests.lab.nodes import Lab, Node
 from tests.lab.rootfs import CACHE
+from tests.unit.builders import plan as planned
+from tests.unit.builders import profile, resolved
 
 pytestmark = pytest.mark.lab
 
 _REGISTRY = "127.0.0.1:5000"
 # An Ethernet payload of 9000 bytes less the headers of IP and ICMP.
 _FULL_PING = network.FABRIC_MTU - 28
-# What a GB10's container gets, word for word.
-_GB10_FLAGS = "--gpus all --device /dev/infiniband --ulimit memlock=-1 --cap-add IPC_LOCK --network host"
 
 
 def over_ssh(node: Node, command: str) -> subprocess.CompletedProcess[str]:
@@ -129,11 +134,55 @@ def test_an_image_layout_becomes_a_container(lab: Lab, image: str) -> None:
     assert all(rail.netdev in said for rail in network.RAILS)
 
 
-def test_production_flags_run_word_for_word(lab: Lab, image: str) -> None:
-    node = lab.nodes[0]
-    said = node.sh(f"docker run --rm {_GB10_FLAGS} {image} sh -c 'ls /dev/infiniband; grep CapEff /proc/self/status'")
-    assert "uverbs0" in said
-    assert int(said.split()[-1], 16) >> 14 & 1, "the container lacks IPC_LOCK"
+@pytest.fixture
+def production(lab: Lab, image: str) -> Iterator[tuple[LaunchPlan, Unit]]:
+    """Rank 1 of a GB10's plan, started on the first node as spark by the plan's own command line.
+
+    Only what runs inside is another program, for the small image has no engine; and behind ``--gpus all`` stands the
+    hook of on_node, which adds no device.
+    """
+    plan = planned(resolved(profile("deepseek-v4-flash"), 2, "mp"))
+    unit = replace(plan.ranks[1].unit, argv=("sleep", "4321"))
+    assert unit.container is not None
+    node, folders = lab.nodes[0], {mount.source for mount in unit.mounts if mount.source.startswith("/")}
+    node.sh(f"docker tag {image} {unit.container.image}")
+    done = over_ssh(node, shlex.join(start(plan, unit)))
+    try:
+        assert done.returncode == 0, done.stderr
+        yield plan, unit
+    finally:
+        node.sh(f"docker rm --force --volumes {unit.name}; docker image rm {unit.container.image}")
+        node.sh(f"docker volume rm {' '.join(m.source for m in unit.mounts if m.source not in folders)}")
+        tops = {f"/home/spark/{Path(folder).parts[3]}" for folder in folders}
+        node.sh(f"rm -r {' '.join(sorted(tops))}")
+
+
+def test_docker_takes_the_production_command_line_word_for_word(lab: Lab, production: tuple[LaunchPlan, Unit]) -> None:
+    node, (plan, unit) = lab.nodes[0], production
+    (shown,) = json.loads(node.sh(f"docker inspect {unit.name}"))
+    host, config = shown["HostConfig"], shown["Config"]
+    limits = {each["Name"]: (each["Soft"], each["Hard"]) for each in host["Ulimits"]}
+    assert limits == {"memlock": (-1, -1), "nofile": (1048576, 1048576), "stack": (67108864, 67108864)}
+    assert (host["ShmSize"], config["User"], host["Privileged"]) == (profile().shm_bytes, "0:0", False)
+    assert (config["StopSignal"], config["StopTimeout"]) == ("SIGTERM", unit.stop_grace_s)
+    assert (host["NetworkMode"], host["RestartPolicy"]["Name"]) == ("host", "unless-stopped")
+    assert {word.removeprefix("CAP_") for word in host["CapAdd"]} == {"IPC_LOCK"}
+    assert [device["PathOnHost"] for device in host["Devices"]] == ["/dev/infiniband"]
+    assert [(request["Count"], request["Capabilities"]) for request in host["DeviceRequests"]] == [(-1, [["gpu"]])]
+    assert {key: value for key, value in config["Labels"].items() if key.startswith("sparkctl.")} == {
+        "sparkctl.deployment": "deepseek-v4-flash",
+        "sparkctl.generation": "1",
+        "sparkctl.rank": "1",
+        "sparkctl.plan": plan.digest,
+    }
+    assert {f"{key}={value}" for key, value in unit.env.items()} <= set(config["Env"])
+    assert {(each["Destination"], each["RW"]) for each in shown["Mounts"]} == {
+        (mount.target, not mount.read_only) for mount in unit.mounts
+    }
+    inside = node.sh(f"docker exec {unit.name} sh -c 'ls /dev/infiniband; df -k /dev/shm; grep CapEff /proc/1/status'")
+    assert "uverbs0" in inside
+    assert f" {profile().shm_bytes // 1024} " in inside
+    assert int(inside.split()[-1], 16) >> 14 & 1, "the container lacks IPC_LOCK"
     assert node.sh("cat /var/log/lab-gpu-hook.log") == "prestart"
 
 
