@@ -8,11 +8,11 @@ are named by digest or hash, and the next start wants them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.plan import runtime
 from orchestrator.plan.actions import Action, Await, Phase, Put, Run, SendImage, SendModel
-from orchestrator.plan.launch import Gateway, LaunchPlan, Rank, Unit
+from orchestrator.plan.launch import STOP_GRACE_S, Gateway, LaunchPlan, Rank, Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def up(plan: LaunchPlan, before: Before, baggage: Baggage) -> tuple[Phase, ...]:
             Phase("Write the agent, the rank files and the keys", _files(plan, baggage), _forget(plan)),
             *(Phase(f"Remove leftover generation {each.generation}", _remove(each)) for each in before.leftovers),
             *(_hand_over(old, plan) if old else ()),
-            Phase(f"Start generation {plan.generation}", _start(plan, old), _remove(plan)),
+            Phase(f"Start generation {plan.generation}", _start(plan, old), _take_away(plan)),
             Phase("Wait until every gate of every rank is open", _ready(plan)),
             Phase("Open the gateway", _open(plan)),
             *_forget_all(before),
@@ -176,6 +176,13 @@ def _start_again(plan: LaunchPlan, units: tuple[Unit, ...]) -> tuple[Action, ...
 def _remove(plan: LaunchPlan) -> tuple[Action, ...]:
     units = (plan.gateway.unit, *(rank.unit for rank in plan.ranks))
     return _each(plan, units, runtime.remove, "remove")
+
+
+def _take_away(plan: LaunchPlan) -> tuple[Action, ...]:
+    """Undo a start: no answers are to be let finish, and what has only just begun may not hear that it should end."""
+    units = (plan.gateway.unit, *(rank.unit for rank in plan.ranks))
+    hurried = tuple(replace(unit, stop_grace_s=min(unit.stop_grace_s, STOP_GRACE_S)) for unit in units)
+    return _each(plan, hurried, runtime.remove, "remove")
 
 
 def _forget(plan: LaunchPlan) -> tuple[Action, ...]:

@@ -204,6 +204,15 @@ def test_up_reads_as_sentences_and_keeps_the_old_generation_until_the_new_one_is
     ]
 
 
+def test_a_start_is_undone_without_waiting_for_answers() -> None:
+    new = plan(resolved(profile()), 4)
+    baggage = phases.Baggage(b"agent", dict.fromkeys(NAMES, b"x"), {})
+    (start_,) = [phase for phase in phases.up(new, phases.Before(), baggage) if phase.title == "Start generation 4"]
+    graces = {action.argv[-1] for action in start_.undo if isinstance(action, Run)}
+    assert new.ranks[0].unit.stop_grace_s > 100
+    assert graces == {"10", "20"}
+
+
 def test_a_generation_that_is_being_forgotten_is_forgotten_to_the_end() -> None:
     leftover, old, new = (plan(resolved(profile(engine__max_seqs=5 + n)), 2 + n) for n in range(3))
     baggage = phases.Baggage(b"agent", dict.fromkeys(NAMES, b"x"), {})
