@@ -7,6 +7,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import tarfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +22,8 @@ from tests.embedded.desk import Desk
 from tests.operator import wait_for
 
 pytestmark = [pytest.mark.embedded, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_plan_changes_nothing(desk: Desk) -> None:
@@ -37,6 +41,18 @@ def test_up_ends_with_an_endpoint_that_answers(desk: Desk) -> None:
     response = desk.chat(tokens=4)
     assert response.status_code == 200, response.text
     assert response.json()["usage"]["completion_tokens"] == 4
+
+
+def test_make_up_ends_with_an_endpoint_a_key_and_an_answer(desk: Desk) -> None:
+    """The recipe itself, over what runs already; it looks for the program that asks beside it."""
+    (desk.folder / "containers").symlink_to(ROOT / "containers")
+    argv = ("make", "-f", str(ROOT / "Makefile"), f"VENV={sys.prefix}", "-o", f"{sys.prefix}/.made-by-make", "up")
+    done = subprocess.run(argv, cwd=desk.folder, env=desk.env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    told = dict(line.split(maxsplit=1) for line in done.stdout.splitlines()[-4:])
+    assert (told["endpoint"], told["key"]) == (f"{desk.url}/v1", desk.key)
+    assert told["model"].startswith("tiny (16 tokens answered")
+    assert told["answer"] == repr(desk.chat(tokens=16, ignore_eos=False).json()["choices"][0]["message"]["content"])
 
 
 def test_status_shows_every_gate_of_every_rank(desk: Desk) -> None:
