@@ -11,6 +11,8 @@ from tests.lab.image import Layout
 from tests.lab.nodes import Lab
 from tests.operator import Operator
 
+# Everything that a shell, an SSH client or docker could take for something else.
+ODD = "-two words $(id) `id` 'quoted' \"too\" ünïcode 🦊\nline"
 ROOT = Path(__file__).parents[2]
 NAME = "lab"
 
@@ -46,7 +48,9 @@ def _profile() -> dict[str, object]:
         "runtime": "docker",
         "stack": {"ray": NAME, "mp": NAME},
         "shm_bytes": 2_000_000_000,
-        "env": {**dict(profile["env"]), "ODD": "two words $(id) 'quoted' \"too\" ünïcode\nline"},  # type: ignore[call-overload]
+        "env": {**dict(profile["env"]), "ODD": ODD},  # type: ignore[call-overload]
+        # Whatever is said here, the engine calls itself by it in every answer.
+        "engine_args": {**dict(profile["engine_args"]), "response-role": ODD},  # type: ignore[call-overload]
     }
 
 

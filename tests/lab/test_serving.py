@@ -75,10 +75,21 @@ def test_up_brings_the_image_by_digest_and_serves_over_the_fabric(
     assert min(crossed) > 100_000, f"bytes over the fabric for 32 tokens: {crossed}"
 
 
-def test_strings_arrive_in_the_container_byte_for_byte(lab: Lab) -> None:
-    (name,) = [name for name in sparkctl_containers(lab.nodes[1]) if "rank-1" in name]
-    environment = lab.nodes[1].sh(f"docker exec {name} python3 -c 'import os; print(ascii(os.environ[\"ODD\"]))'")
-    assert environment.strip() == ascii("two words $(id) 'quoted' \"too\" ünïcode\nline")
+def words_of(pid: int, file: str) -> list[bytes]:
+    """The environment or the command line of a process, as the kernel has it."""
+    return Path(f"/proc/{pid}/{file}").read_bytes().split(b"\0")[:-1]
+
+
+def test_strings_arrive_in_the_container_byte_for_byte(operator: Operator, lab: Lab) -> None:
+    engine = lab.nodes[0].pids("vllm serve")[0]
+    agents = [node.pids("agent.pyz run")[0] for node in lab.nodes]
+    for pid in (engine, *agents):
+        assert f"ODD={desk.ODD}".encode() in words_of(pid, "environ")
+    planned = json.loads(operator.run("plan", "lab", "--nodes", "2", "--json").stdout)["ranks"][0]["rank_file"]
+    words = [word.encode() for word in planned["steps"][-1]["argv"]][1:]
+    assert f"--response-role={desk.ODD}".encode() in words
+    assert words_of(engine, "cmdline")[-len(words) :] == words
+    assert operator.chat().json()["choices"][0]["message"]["role"] == desk.ODD
 
 
 def test_the_engine_listens_on_loopback_only(lab: Lab) -> None:
