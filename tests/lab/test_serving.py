@@ -6,6 +6,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -90,6 +91,27 @@ def test_strings_arrive_in_the_container_byte_for_byte(operator: Operator, lab: 
     assert f"--response-role={desk.ODD}".encode() in words
     assert words_of(engine, "cmdline")[-len(words) :] == words
     assert operator.chat().json()["choices"][0]["message"]["role"] == desk.ODD
+
+
+# What Ray itself asks its head's server with. A driver that does not know the token gets no further than this either.
+_ASK_GCS = (
+    "import sys; from ray._raylet import GcsClient; "
+    "print('nodes', len(GcsClient(address=sys.argv[1]).get_all_node_info(timeout=5)))"
+)
+
+
+def test_rays_head_refuses_who_does_not_know_the_token(lab: Lab) -> None:
+    (name,) = [name for name in sparkctl_containers(lab.nodes[1]) if "rank-1" in name]
+
+    def asked(env: str) -> str:
+        said = f"timeout 60 env {env} python3 -c {shlex.quote(_ASK_GCS)} {lab.nodes[0].fabric[0]}:6379 2>&1"
+        return lab.nodes[1].sh(f"docker exec {name} sh -c {shlex.quote(said)}", check=False, timeout_s=90)
+
+    assert "nodes 2" in asked("")
+    for env in ("-u RAY_AUTH_TOKEN_PATH RAY_AUTH_MODE=disabled", "-u RAY_AUTH_TOKEN_PATH RAY_AUTH_TOKEN=not-the-token"):
+        said = asked(env)
+        assert "nodes 2" not in said
+        assert "InvalidAuthToken" in said, said
 
 
 def test_the_engine_listens_on_loopback_only(lab: Lab) -> None:
