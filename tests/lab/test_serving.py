@@ -20,6 +20,7 @@ import pytest
 
 from tests.embedded.single import found
 from tests.lab import operator as desk
+from tests.lab import processes
 from tests.lab.image import Layout
 from tests.lab.node import Node
 from tests.lab.nodes import Lab
@@ -203,6 +204,19 @@ def test_after_a_reboot_the_service_comes_back_by_itself(operator: Operator, lab
     wait_for("the service answers again", operator.answers, 300)
     head = lab.nodes[0].name
     assert {each for each in before & engine_pids(lab) if each[0] == head} == set()
+
+
+def test_after_a_reboot_of_the_head_the_service_comes_back_by_itself(operator: Operator, lab: Lab) -> None:
+    """Rank 0, Ray's head and the gateway go at once: nobody answers until docker has started them again."""
+    engines, head = engine_pids(lab), lab.nodes[0]
+    before = {pid: processes.started_at(pid) for pid in head.pids(".")}
+    generation = operator.status()["generation"]
+    head.reboot()
+    wait_for("the gateway refuses with 503 and Retry-After", operator.refuses, 120)
+    wait_for("the service answers again", operator.answers, 300)
+    assert [pid for pid, started in before.items() if processes.started_at(pid) == started] == []
+    assert engines & engine_pids(lab) == set()
+    assert operator.status()["generation"] == generation
 
 
 def test_down_with_a_node_out_of_reach_says_unknown_and_keeps_the_record(operator: Operator, lab: Lab) -> None:
