@@ -275,6 +275,10 @@ def test_mp_serves_the_same_without_ray(operator: Operator, lab: Lab) -> None:
     assert [pid for node in lab.nodes for pid in node.pids("raylet")] == []
     with pytest.raises(httpx.HTTPError):
         httpx.get(f"http://{lab.nodes[0].address}:8001/health", timeout=2)
+
+
+def test_mp_a_killed_vllm_worker_restarts_the_gang(operator: Operator, lab: Lab) -> None:
+    gang_restarts(operator, lab, lab.nodes[1], lab.nodes[1].pids("VLLM::Worker")[0])
     assert operator.run("down", "lab").returncode == 0
 
 
