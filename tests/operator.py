@@ -58,6 +58,21 @@ class Operator:
             out, err = process.communicate(timeout=600)
             return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
+    def processes(self) -> dict[int, str]:
+        """Every process that runs in this home, seen from behind: through /proc, not through sparkctl."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                env = (entry / "environ").read_bytes()
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                name = line or (entry / "comm").read_text().strip()
+            except (OSError, ValueError, IndexError):  # not a process, or one that ended while we looked
+                continue
+            if state != "Z" and f"HOME={self.folder}/home".encode() in env.split(b"\0"):
+                found[int(entry.name)] = name
+        return found
+
     def status(self) -> dict[str, Any]:
         (found,) = json.loads(self.run("status", self.deployment, "--json").stdout)
         return dict(found)

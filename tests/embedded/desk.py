@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import socket
 from pathlib import Path
@@ -40,23 +42,25 @@ class Desk(Operator):
     def model(self) -> Path:
         return self.folder / "home" / ".cache" / "sparkctl" / "models" / "tiny-moe"
 
-    def processes(self) -> dict[int, str]:
-        """Every process that runs in this home, seen from behind: through /proc, not through sparkctl."""
-        found = {}
-        for entry in Path("/proc").iterdir():
-            try:
-                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                env = (entry / "environ").read_bytes()
-                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-                name = line or (entry / "comm").read_text().strip()
-            except (OSError, ValueError, IndexError):  # not a process, or one that ended while we looked
-                continue
-            if state != "Z" and f"HOME={self.folder}/home".encode() in env.split(b"\0"):
-                found[int(entry.name)] = name
-        return found
-
     def pids(self, word: str) -> list[int]:
         return [pid for pid, line in self.processes().items() if word in line]
+
+    def held(self) -> set[str]:
+        """Files in /tmp and /dev/shm that our processes have open or mapped."""
+        found: set[str] = set()
+        for pid in self.processes():
+            with contextlib.suppress(OSError):  # it ended while we looked
+                found |= {line.split(maxsplit=5)[-1] for line in Path(f"/proc/{pid}/maps").read_text().splitlines()}
+                for handle in Path(f"/proc/{pid}/fd").iterdir():
+                    with contextlib.suppress(OSError):
+                        found.add(str(handle.readlink()))
+        elsewhere = str(self.folder)
+        return {path for path in found if path.startswith(("/tmp/", "/dev/shm/")) and not path.startswith(elsewhere)}
+
+    def scratch(self) -> set[str]:
+        """The directories of this desk's own in /tmp, as the plan names them."""
+        plan = json.loads(self.run("plan", "tiny", "--nodes", "2", "--json", "--offline").stdout)
+        return {rank["unit"]["scratch"] for rank in plan["ranks"]}
 
     def listening(self) -> set[int]:
         """Which of our ports are listened on, by connecting to them."""

@@ -26,6 +26,17 @@ pytestmark = [pytest.mark.embedded, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture(scope="module")
+def noted() -> set[str]:
+    """Every file in /tmp and /dev/shm that was ever seen in use: all of them have to go again."""
+    return set()
+
+
+def forgotten(desk: Desk, noted: set[str]) -> list[str]:
+    """Files that were in use once, are not now, and lie about nevertheless."""
+    return sorted(path for path in noted - desk.held() if Path(path).exists())
+
+
 def test_plan_changes_nothing(desk: Desk) -> None:
     done = desk.run("plan", "tiny")
     assert done.returncode == 0, done.stderr
@@ -64,11 +75,16 @@ def test_status_shows_every_gate_of_every_rank(desk: Desk) -> None:
     assert all(value is True for rank in gates.values() for value in rank.values())
 
 
-def test_up_again_changes_nothing(desk: Desk) -> None:
-    before = desk.processes()
+def test_up_again_changes_nothing_and_begins_nothing(desk: Desk, noted: set[str]) -> None:
+    noted |= desk.held()
+    before, events = desk.processes(), (desk.state / "tiny/events.jsonl").read_bytes()
+    began = time.monotonic()
     done = desk.run("up", "tiny", "--nodes", "2")
+    print(f"\n  up again took {time.monotonic() - began:.2f} s")
     assert done.returncode == 0, done.stderr
     assert "no changes" in done.stdout
+    assert done.stderr == ""
+    assert (desk.state / "tiny/events.jsonl").read_bytes() == events
     assert set(desk.processes()) == set(before)
     assert "no changes" in desk.run("plan", "tiny").stdout
 
@@ -208,12 +224,16 @@ def test_a_node_that_serves_already_is_refused_before_anything_is_done(desk: Des
     assert desk.processes().keys() == before.keys()
 
 
-def test_down_leaves_nothing(desk: Desk) -> None:
+def test_down_leaves_nothing(desk: Desk, noted: set[str]) -> None:
+    noted |= desk.held() | desk.scratch()
+    assert any(path.startswith("/dev/shm/") for path in noted)
+    assert any(Path(path).is_dir() for path in desk.scratch())
     done = desk.run("down", "tiny")
     assert done.returncode == 0, done.stderr
     assert desk.processes() == {}
     assert desk.listening() == set()
     assert not desk.state.exists() or list(desk.state.iterdir()) == []
+    assert forgotten(desk, noted) == []
     assert desk.run("down", "tiny").returncode == 0
 
 

@@ -18,6 +18,7 @@ from tests.lab.disk import ON_NODE, Disk
 _PID_DEPTH = 2
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ENVIRONMENT = ("env", "-i", _PATH, "HOME=/root", "LC_ALL=C.UTF-8")
+_SESSION = r"sshd(-session)?: |/usr/lib/systemd/systemd --user|\(sd-pam\)"
 _TABLE = "inet lab_block_ssh"
 _BLOCK_SSH = f"table {_TABLE} {{ chain ssh {{ type filter hook input priority -10; tcp dport 22 drop; }}; }}"
 
@@ -36,11 +37,12 @@ class Container:
 @dataclass(frozen=True)
 class Snapshot:
     """What a command may have changed on a node: files under /home/spark (path to mode and sha256), containers,
-    listening TCP ports, and command lines (without sshd's sessions, which end a moment after their client)."""
+    listening TCP ports, temporary files, command lines (without sessions, which end a moment after their client)."""
 
     files: Mapping[str, str]
     containers: frozenset[Container]
     listening: frozenset[str]
+    temporary: frozenset[str]
     processes: tuple[str, ...]
 
 
@@ -179,8 +181,14 @@ class Node:
         files = {str(path.relative_to(home)): _describe(path) for path in sorted(home.rglob("*"))}
         listening = frozenset(line.split()[3] for line in self.sh("ss -Hltn").splitlines())
         lines = (processes.command_line(pid) for pid in processes.descendants(self.pid1))
-        running = sorted(line for line in lines if line and not re.match(r"sshd(-session)?: ", line))
-        return Snapshot(files, frozenset(self.containers()), listening, tuple(running))
+        running = sorted(line for line in lines if line and not re.match(_SESSION, line))
+        return Snapshot(files, frozenset(self.containers()), listening, self._temporary(), tuple(running))
+
+    def _temporary(self) -> frozenset[str]:
+        """What lies in the shared places; systemd's own folders there have another name at each boot."""
+        found = [path for place in ("tmp", "var/tmp", "dev/shm") for path in (self.root / place).rglob("*")]
+        names = (f"/{path.relative_to(self.root)}" for path in found)
+        return frozenset(name for name in names if "systemd-private-" not in name)
 
     # Links
 

@@ -21,7 +21,7 @@ def make(folder: Path, lab: Lab, image: Layout, model: Path) -> Operator:
     """Everything that an operator writes, and the bits where sparkctl looks for them on his machine."""
     home = folder / "home"
     images, models = home / "images", home / "models"
-    for path in (folder / "profiles", folder / "pins" / "stacks", images, models):
+    for path in (folder / "tmp", folder / "profiles", folder / "pins" / "stacks", images, models):
         path.mkdir(parents=True)
     (images / image.ref.digest.replace(":", "-")).symlink_to(image.path)
     (models / "tiny-moe").symlink_to(model)
@@ -32,7 +32,7 @@ def make(folder: Path, lab: Lab, image: Layout, model: Path) -> Operator:
         f"Host *\n  IdentityFile {lab.key}\n  IdentitiesOnly yes\n  UserKnownHostsFile {lab.known_hosts}\n"
     )
     env = {key: value for key, value in os.environ.items() if not key.startswith(("XDG_", "SPARKCTL_"))}
-    env |= {"HOME": str(home), "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": ""}
+    env |= {"HOME": str(home), "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "", "TMPDIR": str(folder / "tmp")}
     return Operator(folder, env, 8000, NAME, lab.nodes[0].address)
 
 
