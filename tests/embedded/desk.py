@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import socket
 from pathlib import Path
 
@@ -44,6 +45,15 @@ class Desk(Operator):
 
     def pids(self, word: str) -> list[int]:
         return [pid for pid, line in self.processes().items() if word in line]
+
+    def generations(self) -> set[int]:
+        """Whose processes run: the environment of each that an agent started names its generation's directory."""
+        marks: list[str] = []
+        for pid, line in self.processes().items():
+            with contextlib.suppress(OSError):  # it ended while we looked
+                environ = Path(f"/proc/{pid}/environ").read_text(errors="replace")
+                marks += re.findall(rf"{self.state}/[a-z]+/g(\d+)/", f"{line} {environ}")
+        return {int(mark) for mark in marks}
 
     def held(self) -> set[str]:
         """Files in /tmp and /dev/shm that our processes have open or mapped."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import tarfile
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ import openai
 import pytest
 
 from tests.embedded.desk import Desk
-from tests.operator import wait_for
+from tests.operator import press_ctrl_c, wait_for
 
 pytestmark = [pytest.mark.embedded, pytest.mark.slow]
 
@@ -186,21 +188,40 @@ def on_node_b(desk: Desk, pid: int) -> bool:
         return b"VLLM_HOST_IP=127.0.0.3" in file.read().split(b"\0")
 
 
-def test_a_second_operator_is_refused_with_the_holders_name_and_ctrl_c_undoes(desk: Desk) -> None:
-    served = desk.status()["generation"]
+def standing(desk: Desk, noted: set[str]) -> dict[str, object]:
+    """All that is there of a deployment, but for its generations' numbers and Ray's workers, which come and go."""
+    kinds = Counter(Path(line.split()[0]).name for line in desk.processes().values() if not line.startswith("ray::"))
+    files = sorted(path.name for path in (desk.state / "tiny").iterdir() if not re.fullmatch(r"g\d+", path.name))
+    return {
+        "processes": dict(kinds),
+        "ports": desk.listening(),
+        "deployments and locks": sorted(path.name for path in desk.state.iterdir()),
+        "files": files,
+        "generations": len(list((desk.state / "tiny").glob("g*"))),
+        "temporary": forgotten(desk, noted),
+    }
+
+
+def stands(desk: Desk, noted: set[str], generation: int, like: dict[str, object]) -> None:
+    """Generation ``generation`` serves, and nothing of any other is there."""
+    wait_for(f"generation {generation} serves", desk.answers, 240)
+    assert desk.status()["generation"] == generation
+    wait_for("its gates are open", lambda: bool(desk.status()["ready"]), 60)
+    assert standing(desk, noted) == like
+    assert desk.generations() == {generation}
+
+
+def test_a_second_operator_is_refused_with_the_holders_name_and_ctrl_c_undoes(desk: Desk, noted: set[str]) -> None:
+    served, before = desk.status()["generation"], standing(desk, noted)
     with desk.start("up", "tiny", "--nodes", "1") as first:
         wait_for("the first operator holds the lock", (desk.state / "tiny.lock").is_dir, 30)
         second = desk.run("up", "tiny", "--nodes", "1")
         assert second.returncode == 4
         assert f"locked by {getpass.getuser()}@{os.uname().nodename} (process {first.pid}) " in second.stderr
-        time.sleep(3)
-        first.send_signal(signal.SIGINT)
-        _, err = first.communicate(timeout=120)
-    assert first.returncode == 130, err
-    assert not (desk.state / "tiny.lock").exists()
-    assert "could not be undone" not in err
-    wait_for("the generation before serves again", desk.answers, 240)
-    assert desk.status()["generation"] == served
+        # The one boundary that a deployment on one node does not have.
+        err = press_ctrl_c(first, f"Stop generation {served}", lambda: noted.update(desk.held()))
+    assert "what was begun is undone" in err
+    stands(desk, noted, served, before)
 
 
 def test_mp_serves_the_same_answer_and_what_ray_answered_meanwhile_is_whole(desk: Desk, single_answer: str) -> None:
@@ -214,6 +235,44 @@ def test_mp_serves_the_same_answer_and_what_ray_answered_meanwhile_is_whole(desk
     assert desk.pids("ray::") == []
     said = desk.chat(tokens=24).json()["choices"][0]["message"]["content"]
     assert said == single_answer
+
+
+def test_ctrl_c_while_the_old_generation_is_forgotten_leaves_the_new_one(desk: Desk, noted: set[str]) -> None:
+    with desk.start("up", "tiny", "--nodes", "1", "--executor", "mp") as process:
+        err = press_ctrl_c(process, "Forget generation", lambda: noted.update(desk.held()))
+    assert "what was begun is finished" in err
+    assert "the new generation serves" in err
+    new = desk.status()["generation"]
+    alone = {"deployments and locks": ["tiny"], "generations": 1, "temporary": []}
+    stands(desk, noted, new, standing(desk, noted) | alone)
+    assert "no changes" in desk.run("up", "tiny", "--nodes", "1", "--executor", "mp").stdout
+
+
+# What serves has one rank here, because it starts again each time and two take longer. What is begun has two.
+@pytest.mark.parametrize(
+    "phase",
+    [
+        "Bring the model",
+        "Write the agent",
+        "Let generation",
+        "Hand the gateway",
+        "Start generation",
+        "Wait until every gate",
+        "Open the gateway",
+    ],
+)
+def test_ctrl_c_at_every_phase_boundary_of_an_update_leaves_the_old_generation(
+    desk: Desk, noted: set[str], phase: str
+) -> None:
+    noted |= desk.held()
+    served, before, running = desk.status()["generation"], standing(desk, noted), set(desk.processes())
+    with desk.start("up", "tiny", "--nodes", "2", "--executor", "mp") as process:
+        err = press_ctrl_c(process, phase, lambda: noted.update(desk.held()))
+    assert "what was begun is undone" in err
+    touched = "is starting again" in err
+    assert touched == (phase not in ("Bring the model", "Write the agent"))
+    stands(desk, noted, served, before)
+    assert touched or set(desk.processes()) == running
 
 
 def test_a_node_that_serves_already_is_refused_before_anything_is_done(desk: Desk) -> None:
