@@ -26,7 +26,7 @@ def wide(folder: Path) -> None:
         f"  - {{name: n{i}, ssh: {{host: n{i}, user: me}}, rails: [{{netdev: eth0, address: 10.0.0.{i}}}]}}\n"
         for i in range(1, NODES + 1)
     )
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     (folder / "cluster.yaml").write_text(f"topology: switch\nnodes:\n{nodes}")
     profile = (ROOT / "profiles/deepseek-v4-flash.yaml").read_text(encoding="utf-8")
     (folder / "profiles").mkdir()
