@@ -195,7 +195,7 @@ def test_nothing_survives(driven: list[Driven], tmp_path: Path) -> None:
 
 
 def test_the_logs_of_the_last_five_attempts_are_kept(driven: list[Driven], tmp_path: Path) -> None:
-    rank = drive(driven, tmp_path, Step("vllm", "daemon", ("sh", "-c", "echo one; echo two; sleep 1000")))
+    rank = drive(driven, tmp_path, Step("vllm", "daemon", ("sh", "-c", "echo one; echo two; exec sleep 1000")))
     for attempt in range(2, 8):
         rank.wait("up")
         log = tmp_path / f"logs/attempt-{attempt - 1}/vllm.log"

@@ -98,9 +98,13 @@ class Gateway:
         until(self.accepts, "haproxy accepts connections")
 
     def accepts(self) -> bool:
+        """On both of its ports: it binds one after the other."""
         assert self.process.poll() is None, "haproxy ended"
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.spec.bind_port)) == 0
+        for port in (self.spec.bind_port, self.spec.stats_port or self.spec.bind_port):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) != 0:
+                    return False
+        return True
 
     def ready(self) -> bool:
         return get(self.url + "/health").status_code == 200
