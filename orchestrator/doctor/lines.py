@@ -51,17 +51,20 @@ _NCCL = re.compile(r"\bNCCL (WARN|INFO|TRACE) ")
 _WARNED = re.compile(r"\b\w{0,40}Warning: ")
 
 # What every line that looks fatal has one of; most lines are not looked at any closer.
-_NAMES = ("rror", "ERR", "atal", "FATAL", "CRITICAL", "PANIC", "xcept", "Exit", "fault", "bort", "not found")
-HINTS = (*_NAMES, "sparkctl: attempt", "Exhausted", "terminate", "free", "malloc", "llegal", "E ")
+_NAMES = ("rror", "ERR", "atal", "FATAL", "CRITICAL", "PANIC", "xcept", "exc.", "Exit", "fault", "bort", "not found")
+_ENDS = ("Exhausted", "Expired", "terminate", "free", "malloc", "llegal", "panicked", "E ")
+HINTS = (*_NAMES, *_ENDS, "sparkctl: attempt")
 BY_NAME = 2
 """What ``weigh`` says of an error that has a name."""
 
-_TYPE = r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception|Exit|Exhausted)"
+# A class that is called an error, or one of a module of errors (triton.runtime.errors.OutOfResources).
+_ERRORS = r"(?:[A-Z]\w{0,60}(?:Error|Exception|Exit|Exhausted|Expired)|(?:errors?|exc|exceptions)\.[A-Z]\w{0,60})"
+_TYPE = rf"(?:[A-Za-z_]\w{{0,60}}\.){{0,8}}{_ERRORS}"
 _NAMED = re.compile(rf"(?:^|[\s\])|:]){_TYPE}(?:\(\w+\))?: +\S")
 _FATAL = re.compile(
     r"(?:^|[\s:])(?:fatal: |error: |Fatal Python error|terminate called |[Ss]egmentation fault|[Bb]us error"
     r"|[Ii]llegal instruction|double free|malloc\(\): |CUDA error|Aborted \(core dumped\)|[Ee]xec format error"
-    r"|command not found)"
+    r"|command not found|thread '[^']{0,60}'(?: \(\d+\))? panicked at )"
 )
 _BARE = re.compile(rf"^{_TYPE}$")
 _ASIDE = re.compile(r"^\s*(?:raise |except |return |File \"|\^|~|Dumping )|^Traceback |^\s*$")
