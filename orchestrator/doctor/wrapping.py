@@ -20,6 +20,9 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _PACKED = re.compile(r'^\{"log": ?"(?P<text>(?:[^"\\]|\\.)*)(?:".*?"time": ?"(?P<time>[^"]{1,40})")?')
 # "spark-1 0 | " (sparkctl logs), "head-1  | " (compose)
 _MERGED = re.compile(r"^(?P<node>[\w.-]{1,64}) +(?:(?P<rank>\d{1,4}|gateway) +)?\| ?")
+# What compose says itself has no such front: of one container, or of all.
+_ENDED = re.compile(r"^(?P<node>[\w.-]{1,64}) exited with code \d")
+_TO_ALL = "Gracefully Stopping... press Ctrl+C again"
 
 
 def clean(line: str) -> str:
@@ -43,7 +46,11 @@ def parts(log: Log) -> tuple[Log, ...]:
     for number, (line, owner) in enumerate(zip(lines, owners, strict=True), 1):
         if owner:
             whose = owner["node"], owner["rank"] or ""
-        told.setdefault(whose, []).append((number, line[owner.end() :] if owner else line))
+        ended = _ENDED.match(line)
+        named = (ended["node"], "") if ended and (ended["node"], "") in told else whose
+        told.setdefault(named, [])
+        for one in told if _TO_ALL in line else (named,):
+            told[one].append((number, line[owner.end() :] if owner else line))
     return tuple(
         replace(
             log,
