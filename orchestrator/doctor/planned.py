@@ -91,7 +91,7 @@ SUBNET_PREFIX_INVALID = Code(
     "take NCCL_IB_SUBNET_PREFIX_LEN out of env in the profile, or set it to the prefix length of the rails",
 )
 # -1 is NCCL's own default: it looks for the index itself.
-_FREE = ("", "-1")
+FREE_INDEX = ("", "-1")
 LARGE_SHM, LEAST_SHM = 32 * GIB, GIB
 
 
@@ -171,7 +171,7 @@ def _environment(plan: LaunchPlan) -> Iterator[Finding]:
             f"{name}={env[name]}"
             for env in ranks.values()
             for name in ("NCCL_IB_GID_INDEX",)
-            if env.get(name, "") not in _FREE
+            if env.get(name, "") not in FREE_INDEX
         }
     )
     yield _either(GID_INDEX_PINNED, pinned, "warn")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from orchestrator.doctor.code import Code
 from orchestrator.doctor.finding import Finding
 from orchestrator.doctor.paths import CONTROL_TRAFFIC_OFF_FABRIC, usable_gids
-from orchestrator.doctor.planned import GID_INDEX_PINNED
+from orchestrator.doctor.planned import EMPTY_NCCL_VALUE, FREE_INDEX, GID_INDEX_PINNED
 from orchestrator.doctor.sight import Sight, disk_of
 from orchestrator.facts.detail import NodeDetail
 from orchestrator.plan.launch import Unit
@@ -44,7 +44,9 @@ def findings(sight: Sight) -> Iterator[Finding]:
             continue
         image = sight.image(detail)
         yield from _bound(node, unit, frozenset(image.env) if image else frozenset())
-        yield from _pinned(node, detail, unit)
+        baked = {name: value for name, value in image.env.items() if name not in unit.env} if image else {}
+        yield from _left(node, baked)
+        yield from _pinned(node, detail, {**baked, **unit.env})
         yield _caches(node, detail, unit)
 
 
@@ -75,9 +77,21 @@ def _names(value: str) -> set[str]:
     return {each for each in value.lstrip("=").split(",") if each}
 
 
-def _pinned(node: Node, detail: NodeDetail, unit: Unit) -> Iterator[Finding]:
+def _left(node: Node, baked: Mapping[str, str]) -> Iterator[Finding]:
+    """What the image says and the plan does not. A plan cannot unset a variable of an image, only give it a value."""
+    empty = sorted(name for name, value in baked.items() if name.startswith("NCCL_") and not value)
+    if empty:
+        remedy = f"use an image without {', '.join(empty)}, or give it a value in env of the profile"
+        yield EMPTY_NCCL_VALUE.fail(node.name, f"{', '.join(empty)} of the image", remedy)
+    index = baked.get("NCCL_IB_GID_INDEX", "")
+    if index not in FREE_INDEX:
+        remedy = 'set NCCL_IB_GID_INDEX: "-1" (NCCL finds it by itself) in env of the profile'
+        yield GID_INDEX_PINNED.warn(node.name, f"NCCL_IB_GID_INDEX={index} of the image", remedy)
+
+
+def _pinned(node: Node, detail: NodeDetail, env: Mapping[str, str]) -> Iterator[Finding]:
     """A pinned index is a warning by itself; where this node's table has nothing usable there it cannot work."""
-    index = unit.env.get("NCCL_IB_GID_INDEX", "")
+    index = env.get("NCCL_IB_GID_INDEX", "")
     if not index.isdigit():
         return
     for name in [rail.rdma for rail in node.rails if rail.rdma]:

@@ -209,6 +209,17 @@ def test_baked_names_count_only_where_the_plan_sets_nothing() -> None:
     assert met(images=(lost,)) == [("fail", "IMAGE_BAKED_IFNAME", "node-b")]
 
 
+def test_baked_settings_of_the_network_count_only_where_the_plan_sets_nothing() -> None:
+    pinned = image(OF, env={"NCCL_IB_GID_INDEX": "3", "NCCL_IB_DISABLE": "1"})
+    assert met(images=(pinned,)) == [("warn", "GID_INDEX_PINNED", "node-b")]
+    stale = image(OF, env={"NCCL_IB_GID_INDEX": "7"})
+    assert met(images=(stale,)).count(("fail", "GID_INDEX_PINNED", "node-b")) == 2
+    empty = image(OF, env={"NCCL_IB_GID_INDEX": "", "NCCL_SOCKET_IFNAME": ""})
+    assert met(images=(empty,)) == [("fail", "EMPTY_NCCL_VALUE", "node-b")]
+    of = spark(quiet(env={"NCCL_IB_GID_INDEX": "-1"}))
+    assert alarms(sight(of, node_b={"images": (pinned,)})) == []
+
+
 # --- plan
 
 
