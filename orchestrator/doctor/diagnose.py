@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from orchestrator.doctor.derived import DERIVED, fill
 from orchestrator.doctor.incident import Diagnosis, Incident, Log, Witness
-from orchestrator.doctor.lines import host, record, weigh
+from orchestrator.doctor.lines import detail, host, record, weigh
 from orchestrator.doctor.redact import redact
 from orchestrator.doctor.scan import ORDER, Hit, Moment, Scan, Suspect, scan
 from orchestrator.doctor.wrapping import parts
@@ -130,7 +130,7 @@ def _one_message(logs: tuple[Log, ...], suspect: Suspect, hit: Hit) -> bool:
     if suspect.log != hit.log:
         return False
     one, other = (logs[hit.log].lines[index] for index in (suspect.index, hit.index))
-    goes_on = hit.index - suspect.index <= MESSAGE and not weigh(other)
+    goes_on = hit.index - suspect.index <= MESSAGE and (detail(other) or not weigh(other))
     return goes_on or record(one) == record(other) != ""
 
 

@@ -64,7 +64,8 @@ _NAMED = re.compile(rf"(?:^|[\s\])|:]){_TYPE}(?:\(\w+\))?: +\S")
 _FATAL = re.compile(
     r"(?:^|[\s:])(?:fatal: |error: |Fatal Python error|terminate called |[Ss]egmentation fault|[Bb]us error"
     r"|[Ii]llegal instruction|double free|malloc\(\): |CUDA error|Aborted \(core dumped\)|[Ee]xec format error"
-    r"|command not found|thread '[^']{0,60}'(?: \(\d+\))? panicked at )"
+    r"|command not found|thread '[^']{0,60}'(?: \(\d+\))? panicked at |Error response from daemon: |Value error, (?=\S)"
+    r"|Segfault encountered)"
 )
 _BARE = re.compile(rf"^{_TYPE}$")
 _ASIDE = re.compile(r"^\s*(?:raise |except |return |File \"|\^|~|Dumping )|^Traceback |^\s*$")
@@ -153,6 +154,11 @@ def of_request(line: str) -> bool:
 def relayed(line: str) -> bool:
     """Whether this is an agent's word, which may quote what another rank said."""
     return _AGENT.search(line[:300]) is not None
+
+
+def detail(line: str) -> bool:
+    """Whether pydantic says here what is wrong with what it names in a line before."""
+    return "Value error, " in line[:300]
 
 
 def record(line: str) -> str:
