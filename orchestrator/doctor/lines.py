@@ -157,8 +157,8 @@ def relayed(line: str) -> bool:
 
 
 def detail(line: str) -> bool:
-    """Whether pydantic says here what is wrong with what it names in a line before."""
-    return "Value error, " in line[:300]
+    """Whether pydantic, or a program that docker calls, says here what is wrong with what a line before names."""
+    return any(text in line[:300] for text in ("Value error, ", "nvidia-container-cli: "))
 
 
 def record(line: str) -> str:

@@ -301,3 +301,12 @@ def test_a_log_of_many_lines_is_read_in_bounded_time() -> None:
     assert not read(*([line] * 90_000)).bad
     assert code_of(read(*([noisy] * 30_000))) == "CONNECTION_RESET"
     assert time.process_time() - began < 10.0
+
+
+def test_what_docker_refuses_and_the_reason_below_it_are_one_message() -> None:
+    daemon = "docker: Error response from daemon: failed to create shim task: OCI runtime create failed"
+    hook = "nvidia-container-cli: initialization error: nvml error: driver/library version mismatch: unknown"
+    found = read(daemon, hook)
+    assert (code_of(found), found.first_fatal) == ("DRIVER_LIBRARY_MISMATCH", None)
+    alone = read(daemon)
+    assert alone.first_fatal is not None
