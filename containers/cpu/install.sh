@@ -60,8 +60,10 @@ if ! PATH="$PATH:/usr/sbin" command -v haproxy >/dev/null 2>&1 && [ ! -x "$venv/
 fi
 
 pip="$venv/bin/python -m pip --disable-pip-version-check -q"
+( while sleep 15; do say "still at it, $(du -sm "$venv" 2>/dev/null | cut -f 1) MB so far"; done ) & ticker=$!
+trap 'kill "$ticker" 2>/dev/null' EXIT
 torch=$(sed -n 's/^\(torch==[^ ]*\).*/\1/p' "$here/lock.txt")
-say "installing vLLM and Ray for the CPU: about 800 MB to download, 2.5 GB on disk, a minute or more"
+say "installing vLLM and Ray for the CPU: about 800 MB to download, 2.5 GB on disk, one to five minutes"
 if ! $pip install --no-deps "$torch" 2>/dev/null; then
     say "$torch is not where pip looks; taking it from PyTorch's own CPU index (about 200 MB)"
     $pip install --no-deps --index-url "$torch_cpu_index" "$torch"

@@ -73,6 +73,7 @@ _WRAPPER = re.compile(
 # Lines of a traceback, and what is said at the level of an error but is no reason.
 _ASIDE = re.compile(
     r"^\s*(?:raise|except|return|File \"|\^|~)|^Traceback |^\s*$|^Dumping (?:input|scheduler) |^-----|^resource_tracker"
+    r"|^Error with model error=ErrorInfo"  # a request was refused
     r"|Remaining processes will be killed"
 )
 _WARNED = re.compile(r"\b\w*Warning: ")

@@ -195,6 +195,7 @@ class Agent:
         until = time.monotonic() + self.plan.policy.stop_grace_s + 2.0
         gang = replace(self.gang, state="stopping", reason="asked to stop")
         self.supervisor.kill(time.monotonic())
+        self.supervisor.last_fatal = ""  # what was asked to end has failed at nothing
         own = Own("killing")
         while own.phase != "idle" and time.monotonic() < until:
             own = self.supervisor.poll(time.monotonic(), "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -10,6 +11,8 @@ from orchestrator.agent.views import LIVE
 from orchestrator.plan.rankfile import Ended, Policy, RankFile, RankState
 
 HISTORY_MAX = 20
+_REFUSED = re.compile(r"step engine ended with exit status 2: (?:\S*/)?vllm(?: \w+)?: error: ")
+"""How Python's argument parser ends a program: before it has loaded anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,9 @@ def futile(policy: Policy, gang: Gang, wall: float) -> int:
 
 def breaker(policy: Policy, gang: Gang, wall: float) -> str:
     """Why no further attempt is made, or nothing. Attempts that had been ready do not count."""
+    last = gang.history[-1] if gang.history else None
+    if last and not last.was_ready and last.ended_at > gang.forgiven_at and _REFUSED.search(last.reason):
+        return "a command line that was refused once is refused again, so no more attempts are made"
     count = futile(policy, gang, wall)
     if count < policy.breaker_attempts:
         return ""

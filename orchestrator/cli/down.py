@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 @as_json
 @click.pass_context
 def command(ctx: click.Context, /, name: str | None, as_json: bool) -> None:
-    """Stop deployment NAME (default: the only one) and leave bare nodes. Images and models stay for the next start."""
+    """Stop deployment NAME (default: the only one) and leave bare nodes. Images and models stay for the next start.
+
+    Answers that run are cut off, after at most ten seconds; `up` with another plan lets them finish.
+    """
     from orchestrator.cli.progress import shown
     from orchestrator.verbs.down import Stopped, down
     from orchestrator.verbs.status import only_one

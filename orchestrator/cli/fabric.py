@@ -50,17 +50,18 @@ def measure(ctx: click.Context, /, size_mib: int, rounds: int, as_json: bool, **
 
 
 @command.command("list")
-@click.argument("cluster", default="home")
+@click.argument("cluster", required=False)
 @as_json
-def listing(cluster: str, as_json: bool) -> None:
-    """What was measured on CLUSTER (the name in cluster.yaml) from this machine."""
-    from orchestrator.verbs.fabric import reports
+def listing(cluster: str | None, as_json: bool) -> None:
+    """What was measured from here, on all clusters or only on CLUSTER (its name in cluster.yaml)."""
+    from orchestrator.verbs.fabric import clusters, reports
 
-    found = reports(cluster)
+    found = [each for name in clusters() if cluster in (None, name) for each in reports(name)]
     if as_json:
         click.echo(json.dumps([asdict(each) for each in found], indent=2))
     else:
-        click.echo("\n".join(map(_line, found)) or f"nothing was measured on cluster {cluster} from here")
+        where = f" on cluster {cluster}" if cluster else ""
+        click.echo("\n".join(map(_line, found)) or f"nothing was measured{where} from here")
 
 
 def _line(report: Report) -> str:

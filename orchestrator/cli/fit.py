@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 def _names(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     try:
         known = catalog(ctx)
-        return sorted(
-            name for what in ("profile", "model") for name in known.names(what) if name.startswith(incomplete)
-        )
+        names = {name for what in ("profile", "model") for name in known.names(what)}
+        return sorted(name for name in names if name.startswith(incomplete))
     except Exception:
         return []
 

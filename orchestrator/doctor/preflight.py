@@ -107,20 +107,23 @@ def _ports(plan: LaunchPlan, node: NodeFacts, held: frozenset[int]) -> Iterator[
 
 
 def _owner(node: NodeFacts, listener: Listener) -> tuple[str, str]:
-    """Who listens, and the command that ends it; where the node does not tell, the command that shows who it is."""
+    """Who listens, and the next step: the command that ends a container, or that shows what a process is.
+
+    Never one that ends a process: it may serve somebody.
+    """
     for each in node.others:
         if listener.port in each.ports:
             return f"container {each.name} ({each.image})", f"docker stop {each.name}"
     pid = re.search(r"\(pid (\d+)\)", listener.owner)
     if pid:
-        return listener.owner, f"kill {pid[1]}"
+        return listener.owner, f"ps -o user,lstart,args -p {pid[1]} shows what that is, and whose"
     hosts = [each.name for each in node.others if each.on_host]
     perhaps = f", perhaps of container {' or '.join(hosts)}" if hosts else ""
     return f"a process of another user{perhaps}", f"sudo ss -ltnp 'sport = :{listener.port}'"
 
 
 def _where(what: str, profile: str) -> str:
-    return "gateway/port in cluster.yaml" if what == "gateway" else f"ports in profiles/{profile}.yaml"
+    return "gateway/port in cluster.yaml" if what == "gateway" else f"ports/{what} in profiles/{profile}.yaml"
 
 
 def _overlap(listener: Listener, address: str) -> bool:
@@ -136,7 +139,7 @@ def wanted_ports(plan: LaunchPlan, node: str) -> tuple[tuple[int, str, str], ...
             continue
         found.append((rank.rank_file.agent_port, "agent", rank.address))
         if rank.rank == 0:
-            found.append((rank.rank_file.check_port, "agent-check", rank.address))
+            found.append((rank.rank_file.check_port, "check", rank.address))
             host, _, port = rank.rank_file.service.base_url.removeprefix("http://").rpartition(":")
             found.append((int(port), "engine", host))
             found += _of_the_executor(rank)

@@ -50,7 +50,9 @@ def why_broken(status: RankStatus) -> str:
     """Why the breaker opened, with the first fatal line of the last attempt."""
     last = status.history[-1].reason if status.history else "no attempt is on record"
     fatal = f"; first fatal line: {status.last_fatal}" if status.last_fatal and status.last_fatal not in last else ""
-    return f"gave up after {len(status.history)} attempts that never became ready; the last one: {last}{fatal}"
+    many = len(status.history)
+    attempts = f"{many} attempt{'' if many == 1 else 's'} that never became ready; the last one"
+    return f"gave up after {attempts}: {last}{fatal}"
 
 
 def gateway(code: int, stdout: str) -> Verdict:

@@ -40,7 +40,11 @@ def diagnose(catalog: Catalog, sources: Sources) -> Diagnosis:
         paths += _logs_of(_newest())
     if not paths:
         raise UsageError("should name a FILE, - or --last, found none", remedy="sparkctl diagnose --last")
-    return find(tuple(_read(path, sources.silent_s) for path in paths), table(catalog))
+    logs = tuple(_read(path, sources.silent_s) for path in paths)
+    if not any(line.strip() for log in logs for line in log.lines):
+        where = ", ".join(log.name for log in logs[:3])
+        raise UsageError(f"{where}: should hold lines of a log, found none", remedy="docker logs CONTAINER 2>&1 | …")
+    return find(logs, table(catalog))
 
 
 def table(catalog: Catalog) -> SignatureTable:

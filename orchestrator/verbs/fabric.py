@@ -81,6 +81,11 @@ def test(catalog: Catalog, ask: Ask, size_bytes: int, rounds: int, tell: Callabl
     return report
 
 
+def clusters() -> tuple[str, ...]:
+    """Every cluster that something was measured on from here."""
+    return tuple(sorted(path.stem for path in _file("any").parent.glob("*.json")))
+
+
 def reports(cluster: str) -> tuple[Report, ...]:
     """What was measured on ``cluster`` from here, the oldest first; nothing when the file cannot be read."""
     try:

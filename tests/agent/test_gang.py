@@ -157,6 +157,23 @@ def test_the_breaker(was_ready: bool, history: tuple[Ended, ...], state: str) ->
     assert after.history == (*history, Ended(3, "why", was_ready, 1_000_000.0))
 
 
+REFUSED = {
+    "rank 0 (a): step engine ended with exit status 2: vllm: error: unrecognized arguments: --no-such": "broken",
+    "rank 1 (b): step engine ended with exit status 2: vllm serve: error: argument --port: invalid": "broken",
+    "rank 0 (a): step engine ended with exit status 2: OSError: error: no such model": "backoff",
+    "rank 0 (a): step engine ended with exit status 1: vllm: error: unrecognized arguments": "backoff",
+    "rank 0 (a): step ray-nodes ended with exit status 2: agent: error: no": "backoff",
+}
+
+
+@pytest.mark.parametrize(("reason", "state"), REFUSED.items())
+def test_a_command_line_that_is_refused_is_not_tried_again(reason: str, state: str) -> None:
+    """A working generation waits for this one to give up."""
+    gang = replace(RUNNING, state="stopping", reason=reason, was_ready=False, history=())
+    after, _ = decide(plan_of(0), gang, seen_by(0, heard(PEER), IDLE))
+    assert after.state == state
+
+
 OUTLOOKS = {
     "the first": (Gang("backoff", 1, NOW - 1, reason="why", history=(ended(1),)), "in 1 s (attempt 2 of 3)"),
     "after one that was ready": (

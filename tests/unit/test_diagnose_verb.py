@@ -66,6 +66,13 @@ def test_what_is_piped_is_read_and_a_healthy_log_ends_with_0() -> None:
     assert run("--json", said=FULL).returncode == 1
 
 
+def test_nothing_to_read_is_not_health() -> None:
+    for words in (("-",), ("--json",)):
+        done = run(*words, said=" \n\n")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "standard input: should hold lines of a log, found none" in done.stderr
+
+
 def test_json_holds_the_whole_diagnosis() -> None:
     done = run("--json", "tests/cases/raylet-killed.log")
     value = json.loads(done.stdout)

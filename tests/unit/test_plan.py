@@ -261,7 +261,7 @@ def test_the_engine_is_on_loopback_where_the_gateway_is_on_the_head() -> None:
 def test_every_port_that_will_be_listened_on_is_wanted(executor: Executor, more: set[tuple[str, int]]) -> None:
     """By ``ss`` on the head while it serves; the workers have the agent alone."""
     of = plan(resolved(profile(), executor=executor))
-    head = {("agent", 7070), ("agent-check", 7071), ("engine", 8001), ("gateway", 8000), ("gateway_metrics", 7072)}
+    head = {("agent", 7070), ("check", 7071), ("engine", 8001), ("gateway", 8000), ("gateway_metrics", 7072)}
     assert {(what, port) for port, what, _ in wanted_ports(of, "spark-1")} == head | more
     assert {(what, port) for port, what, _ in wanted_ports(of, "spark-2")} == {("agent", 7070)}
 

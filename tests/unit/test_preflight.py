@@ -54,7 +54,7 @@ def test_a_taken_port_names_its_owner() -> None:
         ("", (Container("1", "ollama", "ollama/ollama", frozenset({7070})),), "container ollama", "docker stop ollama"),
         ("", (Container("1", "engine", "x/vllm", on_host=True),), "perhaps of container engine", "sudo ss -ltnp"),
         ("", (), "a process of another user on", "sudo ss -ltnp 'sport = :7070'"),
-        ("python3 (pid 4711)", (), "python3 (pid 4711)", "kill 4711"),
+        ("python3 (pid 4711)", (), "python3 (pid 4711)", "ps -o user,lstart,args -p 4711"),
     ],
 )
 def test_a_port_of_a_stranger_has_a_command(owner: str, others: tuple[Container, ...], who: str, command: str) -> None:
