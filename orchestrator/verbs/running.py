@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from orchestrator.facts.node import NodeFacts
@@ -22,7 +23,8 @@ class Running:
     """The deployment as its nodes know it; each node keeps the plan of every generation that has files there.
 
     ``plan`` is the generation that runs (or ran last), None when nothing is recorded; ``others`` are generations that
-    an interrupted ``up`` left behind. ``recorded`` is the fold of the head's event log. ``differs`` says where the
+    an interrupted ``up`` left behind. ``newest_generation`` is the highest number of which anything is on a node.
+    ``recorded`` is the fold of the head's event log. ``differs`` says where the
     record and the nodes are not the same.
 
     ``unreadable`` are records that are not believed, with the node and why; ``remains`` is all that is there, while
@@ -79,9 +81,8 @@ def running(facts: Mapping[str, NodeFacts], deployment: str, topology: Topology)
         nodes = tuple(dict.fromkeys(node for plan in plans.values() for node in plan.state))
         return Running(None, (), {}, (), 0, DeploymentState(), elsewhere=nodes)
     plan, *others = _by_life(stored, facts) or [None]
-    generation = plan.generation if plan else 0
-    statuses = _statuses(facts, generation)
-    newest = max([generation, *(unit.generation for node in facts.values() for unit in node.units)], default=0)
+    statuses = _statuses(facts, plan.generation if plan else 0)
+    newest = max((*plans, *_numbers(facts, deployment)), default=0)
     recorded = fold(store.parse("\n".join(line for node in facts.values() for line in node.events)).events)
     return Running(
         plan,
@@ -112,6 +113,20 @@ def remains(facts: Mapping[str, NodeFacts], deployment: str) -> tuple[str, ...]:
         if not units and deployment in names.recorded({node.node: node}):
             found.append(f"{node.node}: no units, found files in {state_root(node, deployment)}")
     return tuple(found)
+
+
+def _numbers(facts: Mapping[str, NodeFacts], deployment: str) -> Iterator[int]:
+    """Generations that have a unit or a file somewhere.
+
+    An ``up`` that was killed may have left files alone: a new generation of the same number would be taken for them,
+    and forgotten as soon as it serves.
+    """
+    for node in facts.values():
+        yield from (unit.generation for unit in node.units)
+        for path in node.generations:
+            found = re.search(r"/([^/]+)/g(\d{1,9})$", path)
+            if found and found[1] == deployment:
+                yield int(found[2])
 
 
 def _own(node: NodeFacts, deployment: str) -> NodeFacts:

@@ -70,6 +70,18 @@ def test_an_update_that_failed_is_remembered_while_the_old_one_serves() -> None:
     assert (now.recorded.failure.node, now.recorded.failure.says) == ("spark-2", "no space left on device")
 
 
+def test_a_generation_of_files_alone_keeps_its_number() -> None:
+    """An ``up`` that was killed before it started anything: the next one removes it, and itself under no such name."""
+    seen, left = nodes(SERVES_2), plan(MP, 3)
+    seen["spark-2"] = replace(seen["spark-2"], plans=(PLAN.canonical(), left.canonical()))
+    now = running(seen, PLAN.deployment, "switch")
+    assert (now.plan, now.others, now.newest_generation) == (PLAN, (left,), 3)
+    root = left.state["spark-2"].rpartition("/")[0]
+    torn = (f"{root}/{PLAN.deployment}/g4", f"{root}/{PLAN.deployment}-2/g7", f"{root}/{PLAN.deployment}/gx")
+    seen["spark-2"] = replace(seen["spark-2"], generations=torn)
+    assert running(seen, PLAN.deployment, "switch").newest_generation == 4
+
+
 def test_a_stopped_unit_and_a_silent_node_differ() -> None:
     seen = nodes(SERVES_2)
     silent = running({PLAN.head: seen[PLAN.head]}, PLAN.deployment, "switch")
