@@ -22,6 +22,7 @@ def main(argv: list[str] | None = None) -> None:
 
         print(f"sparkctl {__version__}")
         return
+    _open_streams()
     gc.set_threshold(_COLLECT_AFTER)
     os.environ.setdefault(*_NO_PLUGINS)
     from orchestrator.cli.exits import run
@@ -30,3 +31,10 @@ def main(argv: list[str] | None = None) -> None:
     code = run(cli, arguments)
     gc.freeze()  # nor is there anything to look for at the end of the process
     sys.exit(code)
+
+
+def _open_streams() -> None:
+    """A stream that was closed (``<&-``) becomes /dev/null: otherwise the next file that is opened takes its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w" if number else "r"))  # noqa: SIM115, PTH123 -- as long as the process

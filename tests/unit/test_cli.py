@@ -497,3 +497,13 @@ def test_a_support_bundle_of_a_name_that_nobody_knows_is_refused(cli: Cli, tmp_p
     done = cli("support-bundle", "nope", "--out", "b.tar.gz")
     assert (done.returncode, "found nope" in done.stderr) == (2, True)
     assert not (tmp_path / "b.tar.gz").exists()
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_is_an_empty_one(closed: str, tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "orchestrator.cli", "diagnose", "-"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    shell = ["sh", "-c", f'exec "$@" {closed}', "sh", *argv]
+    done = subprocess.run(shell, cwd=tmp_path, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout == (b"" if ">&-" in closed.split() else b"nothing bad found\n")
