@@ -31,6 +31,8 @@ STEP_DEADLINE_S = 20.0
 # ``take`` reads holder.json from stdin and prints "held", or "busy", the age of the last beat (s) and the holder.
 # A mutex that the kernel lets go of keeps two takers apart where there is flock(1), as on every Linux node; without
 # it, renaming the dead holder's directory away leaves a race of microseconds, which the loser's next beat discovers.
+# A beat that is no time (a power failure empties files) or lies ahead (the clock was set back) begins anew: a holder
+# that lives beats again soon, and one that is gone is found out 45 s later.
 SCRIPT = r"""
 umask 077
 mkdir -p "$(dirname "$2")" || exit 1
@@ -47,8 +49,9 @@ take)
     rm -rf "$2"; exit 1
   fi
   [ -d "$2" ] || { echo "cannot make $2" >&2; exit 1; }
-  [ -f "$2/beat" ] || beat "$@"
-  echo busy; echo $(($(date +%s) - $(cat "$2/beat"))); cat "$2/holder.json" 2>/dev/null; exit 0 ;;
+  now=$(date +%s) at=$(sed -n '1s/^[1-9][0-9]\{0,11\}$/&/p' "$2/beat" 2>/dev/null)
+  [ -n "$at" ] && [ "$at" -le "$now" ] || { beat "$@"; at=$now; }
+  echo busy; echo $((now - at)); cat "$2/holder.json" 2>/dev/null; exit 0 ;;
 beat)
   [ "$(nonce_of "$2")" = "$3" ] || { echo lost; cat "$2/holder.json" 2>/dev/null; exit 0; }
   beat "$@" && echo held ;;

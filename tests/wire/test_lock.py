@@ -228,3 +228,14 @@ def test_ctrl_c_in_mid_command_releases(sshd: Sshd, state: str, over: str) -> No
         child.send_signal(signal.SIGINT)
         child.communicate(timeout=30)
     assert not lock_of(state).exists()
+
+
+@pytest.mark.parametrize("beat", ["", "08", "1 2", "no time", "99999999999", "9" * 30])
+def test_a_beat_that_is_no_time_or_lies_ahead_begins_anew(transport: Transport, state: str, beat: str) -> None:
+    left_by(somebody(), state, 0)
+    (lock_of(state) / "beat").write_text(beat)
+    with pytest.raises(Locked) as caught, held(transport, state, "up"):
+        pytest.fail("a holder that may live was taken over")
+    assert "eva@laptop" in str(caught.value)
+    assert "last heartbeat 0 s ago" in str(caught.value)
+    assert abs(int((lock_of(state) / "beat").read_text()) - time.time()) < 5
