@@ -75,7 +75,7 @@ def read_memory(path: Path) -> Mapping[str, object]:
     """What the last agent of this state directory remembered; nothing when it cannot be read."""
     try:
         memory = json.loads(path.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return memory if isinstance(memory, dict) else {}
 

@@ -89,8 +89,16 @@ def recall(plan: RankFile, memory: Mapping[str, Any], now: float, wall: float) -
     """The gang as a new agent finds it.
 
     The attempt number never goes back. An attempt that the last agent left open has failed. A breaker that
-    was open stays open, so that a start that takes the whole node down cannot go round for ever.
+    was open stays open, so that a start that takes the whole node down cannot go round for ever. A memory that no agent
+    wrote is none: a damaged file must not keep a rank from ever starting again.
     """
+    try:
+        return _recall(plan, memory, now, wall)
+    except (TypeError, ValueError, OverflowError):
+        return Gang(since=now)
+
+
+def _recall(plan: RankFile, memory: Mapping[str, Any], now: float, wall: float) -> Gang:
     gang = Gang(attempt=int(memory.get("attempt", 0)), since=now, failed_total=int(memory.get("failed_total", 0)))
     if memory.get("generation") != plan.generation:
         return gang

@@ -319,3 +319,20 @@ def test_another_generation_keeps_the_number_and_forgets_the_failures() -> None:
     gang = replace(UNREADY, history=(ended(1), ended(2), ended(3)))
     again = recall(plan_of(0, generation=2), remember(plan_of(0), gang), NOW, 1_000_000.0)
     assert (again.state, again.attempt, again.history) == ("waiting", 3, ())
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [
+        {"attempt": None},
+        {"attempt": "x"},
+        {"attempt": float("inf")},
+        {"generation": 1, "history": None},
+        {"generation": 1, "history": [1]},
+        {"generation": 1, "history": [{"attempt": 1, "of": "a later version"}]},
+        {"generation": 1, "history": [{"attempt": 1, "reason": "", "was_ready": False, "ended_at": "x"}]},
+        {"generation": 1, "forgiven_at": []},
+    ],
+)
+def test_a_memory_that_no_agent_wrote_is_none(memory: dict[str, object]) -> None:
+    assert recall(plan_of(0), memory, NOW, 1_000_000.0) == Gang(since=NOW)
