@@ -11,7 +11,16 @@ it stays open only while ``GET /ready`` on the same agent answers 200.
 from __future__ import annotations
 
 from orchestrator.plan.gateway_answers import OWN_ERRORS, Answers
-from orchestrator.plan.gateway_keys import ENGINE_FILE, KEYS_FILE, engine_map, key_hash, keys_map, map_changes
+from orchestrator.plan.gateway_keys import (
+    ENGINE_FILE,
+    KEYS_FILE,
+    engine_map,
+    is_key,
+    key_hash,
+    keys_map,
+    known_hashes,
+    map_changes,
+)
 from orchestrator.plan.gateway_spec import Backend, GatewaySpec, address, check, endpoint
 
 __all__ = [
@@ -27,8 +36,10 @@ __all__ = [
     "check_argv",
     "engine_map",
     "files",
+    "is_key",
     "key_hash",
     "keys_map",
+    "known_hashes",
     "map_changes",
 ]
 

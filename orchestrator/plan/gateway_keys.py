@@ -19,6 +19,18 @@ SHA256_HEX = re.compile(r"[0-9a-f]{64}")
 BEARER = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")
 
 
+def is_key(text: str) -> bool:
+    """Whether a client could send this as its key."""
+    return BEARER.fullmatch(text) is not None
+
+
+def known_hashes(text: str) -> dict[str, str]:
+    """Key names to hashes, from a ``keys.map`` that lay on a disk: only the lines that ``keys_map`` would write."""
+    pairs = [line.split() for line in text.splitlines()]
+    good = {pair[0]: pair[1] for pair in pairs if len(pair) == 2 and SHA256_HEX.fullmatch(pair[0])}
+    return {name: digest for digest, name in good.items() if KEY_NAME.fullmatch(name)}
+
+
 def key_hash(key: str) -> str:
     """How a client's key stands in the map. Raises ``ValueError`` (without the key) when no client could send it."""
     if not BEARER.fullmatch(key):

@@ -6,6 +6,7 @@ import getpass
 import os
 import re
 import secrets
+import shlex
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 from orchestrator.plan import gateway
 from orchestrator.plan.launch import LaunchPlan
 from orchestrator.run.transport import Transport
+from orchestrator.verbs.errors import UsageError
 
 
 def client_key_path(deployment: str) -> Path:
@@ -30,14 +32,32 @@ def started_here() -> tuple[str, ...]:
 
 
 def client_key(deployment: str) -> str:
-    """The operator's key; made on first use and kept, so that clients survive a ``down`` and an ``up``."""
+    """The operator's key; made on first use and kept, so that clients survive a ``down`` and an ``up``.
+
+    Raises ``UsageError`` for a file that holds no key: a disk ran full, or somebody edited it.
+    """
     path = client_key_path(deployment)
-    if path.is_file():
-        return path.read_text(encoding="utf-8").strip()
+    if os.path.lexists(path):
+        return _kept(path)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     key = f"sk-sparkctl-{secrets.token_urlsafe(32)}"
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(key + "\n")
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(key + "\n")
+    except BaseException:  # half a key would be taken for one
+        path.unlink()
+        raise
+    return key
+
+
+def _kept(path: Path) -> str:
+    key = path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
+    if not gateway.is_key(key):
+        raise UsageError(
+            f"{path}: should hold a key of 16 to 512 letters, digits or -._~+/=, found something else",
+            remedy=f"the next up makes a new one: rm -r {shlex.quote(str(path))}",
+        )
     return key
 
 
@@ -51,10 +71,12 @@ def key_name() -> str:
 
 
 def for_generation(plan: LaunchPlan, known_keys: str) -> Mapping[str, bytes]:
-    """Every secret of one generation by name. ``known_keys`` is the map of the generation before: hashes, no keys."""
+    """Every secret of one generation by name. ``known_keys`` is the map of the generation before: hashes, no keys.
+
+    A line of it that is damaged is left out, for the gateway would not start with it.
+    """
     own = gateway.key_hash(client_key(plan.deployment))
-    pairs = (line.split() for line in known_keys.splitlines())
-    hashes = {pair[1]: pair[0] for pair in pairs if len(pair) == 2 and pair[0] != own}
+    hashes = {name: digest for name, digest in gateway.known_hashes(known_keys).items() if digest != own}
     hashes[key_name()] = own
     engine_key = secrets.token_urlsafe(32)
     return {

@@ -142,7 +142,7 @@ def _known_secrets(name: str) -> tuple[str, ...]:
     found = []
     for each in {name, *secrets.started_here()}:
         try:
-            found.append(secrets.client_key_path(each).read_text(encoding="utf-8").strip())
+            found.append(secrets.client_key_path(each).read_text(encoding="utf-8", errors="replace").strip())
         except OSError:
             continue
     return tuple(found)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import resource
+import signal
 from pathlib import Path
 
 import pytest
 
 from orchestrator.plan.gateway_keys import key_hash
 from orchestrator.verbs import secrets
+from orchestrator.verbs.errors import UsageError
+from orchestrator.verbs.support_bundle import _known_secrets
 from tests.unit.builders import plan, profile, resolved
 
 PLAN = plan(resolved(profile()))
@@ -37,3 +41,39 @@ def test_a_key_under_an_older_name_stands_once(monkeypatch: pytest.MonkeyPatch, 
 def test_a_name_that_no_log_line_could_carry_is_made_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGNAME", "@weird user\n")
     assert secrets.key_name().startswith("weird-user-@")
+
+
+@pytest.mark.parametrize("left", [b"", b"short\n", b"two words of a sentence\n", b"\xa3\xff" * 20])
+def test_a_file_that_holds_no_key_is_refused_by_its_path(
+    left: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "sparkctl" / "keys" / PLAN.deployment
+    path.parent.mkdir(parents=True)
+    path.write_bytes(left)
+    with pytest.raises(UsageError, match="should hold a key") as caught:
+        start(monkeypatch, tmp_path, "")
+    assert str(path) in str(caught.value)
+    assert str(path) in caught.value.remedy
+    assert left.decode(errors="replace").strip() in _known_secrets(PLAN.deployment)
+
+
+def test_a_key_that_could_not_be_written_whole_leaves_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a file that may have three bytes is a disk that is full
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            secrets.client_key(PLAN.deployment)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    assert secrets.started_here() == ()
+
+
+def test_damaged_lines_of_the_map_before_are_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    whole = f"{'a' * 64} ann@desk\n"
+    damaged = f"{'b' * 63} bob@desk\n{'c' * 64} $(id)\n\0\0\n{'d' * 64}\n"
+    made = start(monkeypatch, tmp_path / "eva", whole + damaged)
+    assert made == start(monkeypatch, tmp_path / "eva", whole)
+    assert whole in made
