@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import IO
 
@@ -19,6 +21,15 @@ from orchestrator.verbs.errors import UsageError
 
 CHUNK = 1 << 20
 """How much of a line is in memory at once, in bytes."""
+
+_PACKED = {
+    b"\x1f\x8b": "zcat",
+    b"\x28\xb5\x2f\xfd": "zstdcat",
+    b"\xfd7zXZ": "xzcat",
+    b"BZh": "bzcat",
+    b"PK\3\4": "unzip -p",
+}
+"""How a packed file begins, and what unpacks it: in its bytes no line is found, which would pass for good news."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +105,24 @@ def _read(path: Path, silent_s: float | None = None) -> Log:
     node, _, rank = path.stem.rpartition("-") if path.parent.parent == evidence.root() else ("", "", "")
     try:
         if str(path) == "-":
+            _refuse_packed(sys.stdin.buffer, path)
             return Log("standard input", tuple(_lines(sys.stdin.buffer)), silent_s=silent_s)
         with path.open("rb") as file:
+            _refuse_packed(file, path)
             return Log(str(path), tuple(_lines(file)), node, rank, silent_s)
     except OSError as error:
         raise UsageError(f"{path}: should be a file that can be read, found {error.strerror}") from None
+
+
+def _refuse_packed(file: IO[bytes], path: Path) -> None:
+    head = file.peek(8) if isinstance(file, BufferedReader) else b""
+    tool = next((tool for begins, tool in _PACKED.items() if head.startswith(begins)), "")
+    if not tool:
+        return
+    where = shlex.quote(str(path))
+    tar = path.name.endswith((".tar.gz", ".tgz"))
+    argv = f"tar -xzOf {where} --wildcards '*.log'" if tar else f"{tool} {where}"
+    raise UsageError(f"{path}: should be text, found a packed file", remedy=f"{argv} | sparkctl diagnose -")
 
 
 def _lines(file: IO[bytes]) -> Iterator[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -169,3 +171,13 @@ def test_lines_of_any_length_and_bytes_are_read(tmp_path: Path) -> None:
     assert found.cause
     assert (found.cause.code, found.cause.witnesses[0].line) == ("DISK_FULL", 3)
     assert found.cause.witnesses[0].text == FULL.strip()
+
+
+def test_a_packed_log_is_no_good_news(tmp_path: Path) -> None:
+    for name, tool in (("rank 0.log.gz", "zcat"), ("bundle.tar.gz", "tar -xzOf")):
+        packed = tmp_path / name
+        packed.write_bytes(gzip.compress(FULL.encode()))
+        done = run(str(packed))
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"{packed}: should be text, found a packed file" in done.stderr
+        assert f"-> {tool} {shlex.quote(str(packed))}" in done.stderr
