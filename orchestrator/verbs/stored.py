@@ -12,6 +12,9 @@ from orchestrator.verbs import names
 from orchestrator.verbs.errors import BlockedError, UsageError
 from orchestrator.verbs.world import Ask
 
+MOST_BYTES = 16_000_000
+"""The largest file that is read as a plan, which a pipe or a device may never end: as much as a node shows of its."""
+
 
 def write(path: Path, plan: LaunchPlan) -> None:
     """Store ``plan``. Raises ``UsageError`` when the file cannot be written."""
@@ -27,7 +30,11 @@ def write(path: Path, plan: LaunchPlan) -> None:
 def read(path: Path) -> LaunchPlan:
     """The plan in the file. Raises ``UsageError`` when it holds none, a changed one, or one of a wrong name."""
     try:
-        plan = plan_from_json(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise ValueError(f"it has more than {MOST_BYTES} bytes")
+        plan = plan_from_json(content.decode("utf-8"))
     except OSError as error:
         raise UsageError(f"--plan: should be a file that can be read, found {path}: {error.strerror}") from None
     except ValueError as error:

@@ -507,3 +507,9 @@ def test_a_stream_that_is_closed_is_an_empty_one(closed: str, tmp_path: Path) ->
     done = subprocess.run(shell, cwd=tmp_path, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout == (b"" if ">&-" in closed.split() else b"nothing bad found\n")
+
+
+def test_a_plan_that_never_ends_is_no_plan(cli: Cli) -> None:
+    done = cli("up", "--plan", "/dev/zero")
+    assert done.returncode == 2
+    assert "/dev/zero: should be a stored plan, found that it has more than 16000000 bytes" in done.stderr
