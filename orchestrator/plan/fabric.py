@@ -7,6 +7,7 @@ guide gathers take twice that of unified memory and have frozen a node (NVIDIA/d
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -85,11 +86,14 @@ def command(plan: LaunchPlan, rank: Rank, size_bytes: int, rounds: int, port: in
 
 
 def parse(text: str) -> Measured | None:
-    """What rank 0 printed; None when it printed no result."""
+    """What rank 0 printed; None when it printed no result, or one that another line was written into."""
     for line in text.splitlines():
         if line.startswith(MARK):
-            value = json.loads(line[len(MARK) :])
-            return Measured(value["ranks"], value["bytes"], value["seconds"], value["backend"], value["right"])
+            with contextlib.suppress(ValueError, TypeError, KeyError):
+                value = json.loads(line[len(MARK) :])
+                ranks, size, seconds = int(value["ranks"]), int(value["bytes"]), float(value["seconds"])
+                if ranks > 0 and seconds > 0:
+                    return Measured(ranks, size, seconds, str(value["backend"]), value["right"] is True)
     return None
 
 

@@ -136,7 +136,7 @@ def _inside(unit: Unit, words: tuple[str, ...]) -> tuple[str, ...]:
 def parse(text: str) -> float | None:
     """Bytes per second: the average in the last row under the header in Gb/sec; None when there is none."""
     _, _, rows = text.partition("BW average[Gb/sec]")
-    found = re.findall(r"^\s*\d+\s+\d+\s+\d+\.\d+\s+(\d+\.\d+)\s+\d+\.\d+\s*$", rows, re.MULTILINE)
+    found = re.findall(r"^[ \t]*\d+[ \t]+\d+[ \t]+\d+\.\d+[ \t]+(\d+\.\d+)[ \t]+\d+\.\d+\s*?$", rows, re.MULTILINE)
     return float(found[-1]) * 1e9 / 8 if found else None
 
 

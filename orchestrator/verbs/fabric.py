@@ -7,12 +7,15 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from orchestrator.doctor.finding import Finding
 from orchestrator.facts.node import NodeFacts
 from orchestrator.plan import fabric, rdma
+from orchestrator.plan.events import LATEST
 from orchestrator.plan.launch import LaunchPlan
 from orchestrator.plan.rdma import RailTest
 from orchestrator.plan.resolved import Resolved
@@ -30,6 +33,7 @@ from orchestrator.verbs.world import Ask
 
 KEPT = 50
 DAY_S = 86400.0
+VERDICTS = {"pass", "warn", "fail", "unknown"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,10 @@ def test(catalog: Catalog, ask: Ask, size_bytes: int, rounds: int, tell: Callabl
     names = tuple(node.name for node in resolved.nodes)
     whole = (measured.backend, rdma.together(verdict, rails), says, rails)
     report = Report(time.time(), resolved.cluster.name, names, size_bytes, measured.bus_bytes_s, *whole)
-    _remember(report)
+    try:
+        _remember(report)
+    except OSError as error:  # what took minutes to measure is worth showing without being kept
+        tell(f"this result could not be kept: {error}")
     return report
 
 
@@ -89,15 +96,20 @@ def clusters() -> tuple[str, ...]:
 def reports(cluster: str) -> tuple[Report, ...]:
     """What was measured on ``cluster`` from here, the oldest first; nothing when the file cannot be read."""
     try:
-        rows = json.loads(_file(cluster).read_text(encoding="utf-8"))
-        return tuple(_report(row) for row in rows)
-    except (OSError, ValueError, TypeError, KeyError):
+        found = _adapter().validate_json(_file(cluster).read_bytes())
+    except (OSError, ValueError):
         return ()
+    whole = all(0 <= each.at <= LATEST and _verdicts(each) <= VERDICTS for each in found)
+    return found if whole else ()
 
 
-def _report(row: dict[str, Any]) -> Report:
-    rails = tuple(RailTest(**each) for each in {"rails": (), **row}["rails"])
-    return Report(**{**row, "nodes": tuple(row["nodes"]), "rails": rails})
+def _verdicts(report: Report) -> set[str]:
+    return {report.verdict, *(rail.verdict for rail in report.rails)}
+
+
+@cache
+def _adapter() -> TypeAdapter[tuple[Report, ...]]:
+    return TypeAdapter(tuple[Report, ...])
 
 
 def missing(resolved: Resolved, now: float) -> tuple[Finding, ...]:

@@ -89,3 +89,11 @@ def test_a_profile_may_ask_for_a_recent_test_of_its_own_nodes(tmp_path: Path, mo
         verb._remember(report)
         assert len(verb.missing(asks, now)) == left
     assert verb.reports(cluster)[-1] == fresh
+
+
+def test_a_result_that_another_line_was_written_into_is_none() -> None:
+    whole = '{"ranks": 2, "bytes": 8, "seconds": 2.0, "backend": "nccl", "right": true}'
+    odd = ("", "{", "[]", "7", whole[:-9], whole.replace("2.0", "0"), whole.replace("2.0", '"x"'))
+    for said in odd:
+        assert fabric.parse(f"{fabric.MARK}{said}\n") is None
+        assert fabric.parse(f"{fabric.MARK}{said}\n{fabric.MARK}{whole}\n") == Measured(2, 8, 2.0, "nccl", True)

@@ -209,6 +209,13 @@ def rail(verdict: str, gbit: float | None = None) -> RailTest:
     return RailTest("spark-1", "roce0", "spark-2", "roce0", gbit and gbit * 1e9 / 8, FLOOR, verdict, verdict)
 
 
+def test_garbage_of_any_length_holds_no_figure() -> None:
+    began = time.monotonic()
+    for garbage in ("\n" * 200_000, "1 " * 100_000, "65536 1 1.0 \n2.0 3.0", "\0\xff" * 1000):
+        assert rdma.parse(f"BW average[Gb/sec]{garbage}") is None
+    assert time.monotonic() - began < 2
+
+
 def test_a_slow_rail_takes_a_pass_away_and_an_unknown_one_does_not() -> None:
     assert rdma.together("pass", [rail("pass"), rail("unknown")]) == "pass"
     assert rdma.together("pass", [rail("pass"), rail("warn")]) == "warn"
@@ -227,7 +234,9 @@ def test_rails_are_remembered_and_older_reports_are_still_read(tmp_path: Path, m
     file.parent.mkdir()
     file.write_text(json.dumps([{key: value for key, value in asdict(old).items() if key != "rails"}]))
     assert verb.reports(cluster) == (old,)
-    for damaged in ("[[]]", '["rails"]', "[1]", '[{"rails": 1}]'):
+    odd = ({"at": "yesterday"}, {"at": 1e300}, {"verdict": "fine"}, {"nodes": 7}, {"rails": [asdict(rail("fine"))]})
+    rows = [json.dumps([{**asdict(old), **each}]) for each in odd]
+    for damaged in ("[[]]", '["rails"]', "[1]", '[{"rails": 1}]', "[" * 100_000, *rows):
         file.with_name("damaged.json").write_text(damaged)
         assert verb.reports("damaged") == ()
     assert verb.missing(asks, now) == ()
