@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 
 import click
 
 
 def run(command: click.Command, arguments: list[str]) -> int:
-    """Run ``command`` and answer with the exit code of the design's list."""
+    """Run ``command`` and answer with the exit code of the design's list.
+
+    A polite kill and a closed terminal end it as Ctrl-C does: whatever is open, such as a lock, is let go on the way.
+    """
+    for one in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(one) is signal.SIG_DFL:  # nohup stays nohup
+            signal.signal(one, signal.default_int_handler)
     try:
         code = _run(command, arguments)
         sys.stdout.flush()  # a full disk behind the output shows only here

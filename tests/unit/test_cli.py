@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from subprocess import PIPE
 from types import MappingProxyType
 
 import pytest
@@ -513,3 +515,15 @@ def test_a_plan_that_never_ends_is_no_plan(cli: Cli) -> None:
     done = cli("up", "--plan", "/dev/zero")
     assert done.returncode == 2
     assert "/dev/zero: should be a stored plan, found that it has more than 16000000 bytes" in done.stderr
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_kill_at_any_moment_ends_a_command_in_order(sent: signal.Signals, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "log")
+    argv = [sys.executable, "-m", "orchestrator.cli", "diagnose", "log"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(argv, cwd=tmp_path, env=env, stdout=PIPE, stderr=PIPE, text=True) as command:
+        with (tmp_path / "log").open("wb"):  # opens once the command reads, in the middle of what guards nothing
+            command.send_signal(sent)
+            out, err = command.communicate(timeout=20)
+        assert (command.returncode, out, err.strip()) == (130, "", "sparkctl: interrupted")
