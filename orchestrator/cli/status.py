@@ -69,6 +69,7 @@ def _page(status: Status) -> list[str]:
             f", generation {plan.generation}, {plan.served_name} with {plan.executor} at {plan.gateway.endpoint}"
         )
         lines.append(f"  plan {plan.digest}")
+        lines += [f"  under way: {status.running.changing}"] if status.running.changing else []
         lines += _recorded(status.running.recorded)
         for rank in plan.ranks:
             title = f"rank {rank.rank} on {rank.node}"
@@ -83,7 +84,8 @@ def _page(status: Status) -> list[str]:
     ]
     lines += [f"  -> {status.next_step}"] if status.next_step else []
     lines += _silent(status.silent)
-    others = ", ".join(str(other.generation) for other in status.running.others)
+    left = () if status.running.changing else status.running.others  # what is being made is no leftover
+    others = ", ".join(str(other.generation) for other in left)
     return [*lines, *([f"  left over: generation {others}; the next `up` or `down` removes it"] if others else [])]
 
 
@@ -137,7 +139,7 @@ def _unknown(silent: Mapping[str, NodeError]) -> dict[str, Any]:
     names = ("ranks", "differs", "unreadable", "remains", "left_over_generations")
     lists: dict[str, list[str]] = {name: [] for name in names}
     said = {name: str(error) for name, error in silent.items()}
-    return {**nothing, **lists, "ready": False, "next_step": "", "silent": said}
+    return {**nothing, **lists, "ready": False, "under_way": "", "next_step": "", "silent": said}
 
 
 def _value(status: Status) -> dict[str, Any]:
@@ -154,6 +156,7 @@ def _value(status: Status) -> dict[str, Any]:
         "differs": [*status.running.differs, *status.running.unrecorded],
         "unreadable": status.running.unreadable,
         "remains": status.running.remains,
+        "under_way": status.running.changing,
         "next_step": status.next_step,
         "silent": {name: str(error) for name, error in status.silent.items()},
         "left_over_generations": [other.generation for other in status.running.others],

@@ -47,6 +47,7 @@ done
 o() { [ -f "$1" ] && [ -r "$1" ] && tail -c "$2" "$1" | LC_ALL=C sed -n '/^{/p' && echo; }
 echo "== status"; for p in "$s/$d"/g*/rank-*/status.json; do o "$p" 1000000; done
 echo "== events"; o "$s/$d/events.jsonl" 4000000
+echo "== lock"; [ ! -f "$s/$d.lock/beat" ] || cat "$s/$d.lock/beat"; o "$s/$d.lock/holder.json" 4000
 echo "== plans"; for p in "$s/$d"/g*/plan.json; do o "$p" 16000000; done
 echo "== leftovers"
 for p in "$s"/*/g[0-9]*; do
@@ -102,6 +103,7 @@ class NodeFacts:
 
     ``units`` are of every deployment, and so are ``generations``: the directories that hold a file. ``programs`` are
     names of what can be started beside ``python`` where ranks run without containers; None where nobody looked.
+    ``lock`` is the last heartbeat of the deploy lock and its holder's JSON, empty when it is free.
     ``prelude`` is what the login shell printed before it answered, shortened.
     """
 
@@ -125,6 +127,7 @@ class NodeFacts:
     events: tuple[str, ...] = ()
     plans: tuple[str, ...] = ()
     generations: tuple[str, ...] = ()
+    lock: tuple[str, ...] = ()
     programs: frozenset[str] | None = None
     others: tuple[Container, ...] = ()
     python: str = "python3"
@@ -170,6 +173,7 @@ def parse(node: str, text: str) -> NodeFacts:
         events=tuple(line for line in answer["events"] if line.startswith("{")),
         plans=tuple(line for line in answer["plans"] if line.startswith("{")),
         generations=tuple(answer["leftovers"]),
+        lock=tuple(answer["lock"]),
         prelude=" ".join(text.partition("== ident\n")[0].split())[:PRELUDE_CHARS],
     )
 

@@ -29,6 +29,7 @@ class Running:
 
     ``unreadable`` are records that are not believed, with the node and why; ``remains`` is all that is there, while
     there is no ``plan``. ``last_words`` is the age (s) of the status of every rank that does not speak any more.
+    ``changing`` is who is at work on the deployment just now, empty when nobody is.
     ``elsewhere`` are the nodes of a deployment of this name that is another cluster's.
     """
 
@@ -42,6 +43,7 @@ class Running:
     remains: tuple[str, ...] = ()
     last_words: Mapping[int, float] = field(default_factory=dict)
     elsewhere: tuple[str, ...] = ()
+    changing: str = ""
 
     @property
     def lost(self) -> bool:
@@ -94,7 +96,22 @@ def running(facts: Mapping[str, NodeFacts], deployment: str, topology: Topology)
         unreadable,
         remains=() if plan else remains(facts, deployment),
         last_words=_last_words(plan, facts, statuses) if plan else {},
+        changing=next(filter(None, map(_holder, facts.values())), ""),
     )
+
+
+def _holder(node: NodeFacts) -> str:
+    """Who holds the deploy lock there and was heard of lately."""
+    if len(node.lock) < 2:
+        return ""
+    from orchestrator.run import lock  # most often nobody does, and a plan need not wait for what it brings
+
+    try:
+        age_s = node.now - float(node.lock[0])
+    except ValueError:
+        return ""
+    holder = lock.holder_from(node.lock[1])
+    return str(holder) if holder and abs(age_s) <= lock.DEAD_AFTER_S else ""
 
 
 def _loopback(plan: LaunchPlan) -> bool:

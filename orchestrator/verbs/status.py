@@ -40,7 +40,7 @@ class Status:
         plan = self.running.plan
         if self.running.lost:
             return f"sparkctl down {self.deployment}"
-        if plan is None or self.silent or not (self.running.differs or self.running.broken):
+        if plan is None or self.silent or self.running.changing or not (self.running.differs or self.running.broken):
             return ""
         name = f" --name {plan.deployment}" if plan.deployment != plan.profile else ""
         return f"sparkctl up {plan.profile} --nodes {len(plan.ranks)} --executor {plan.executor}{name}"

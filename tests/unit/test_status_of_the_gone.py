@@ -172,3 +172,17 @@ def test_a_name_that_another_cluster_of_this_machine_has_is_taken(cli: Cli, dock
     assert f"{docked.name}: should be a name of its own, found a deployment of that name on spark-1" in done.stderr
     assert f"-> give this one another name: --name {docked.name}-2" in done.stderr
     assert f"--name {docked.name}-2" in cli("plan", "tiny", "--name", docked.name).stdout
+
+
+def test_who_is_at_work_is_said_and_what_is_being_made_is_no_leftover(cli: Cli, state: Path) -> None:
+    holder = {"user": "ann", "host": "desk", "machine": "m", "pid": 7, "since": 1.0, "why": "up", "nonce": "ab"}
+    lock = state.parent / "mine.lock"
+    lock.mkdir()
+    (lock / "holder.json").write_text(json.dumps(holder))
+    for ago_s, under_way in ((3, True), (300, False)):
+        (lock / "beat").write_text(f"{int(time.time()) - ago_s}\n")
+        said = cli("status", "mine").stdout
+        assert ("under way: ann@desk (process 7) since " in said) == under_way
+        assert ("-> sparkctl up tiny" in said) == (not under_way)
+    (entry,) = json.loads(cli("status", "mine", "--json").stdout)
+    assert entry["under_way"] == ""
