@@ -22,7 +22,7 @@ from orchestrator.spec.cluster import Cluster
 from orchestrator.verbs import names, world
 from orchestrator.verbs.errors import VerbError
 from orchestrator.verbs.running import Running, remains, running
-from orchestrator.verbs.silent import unknown
+from orchestrator.verbs.silent import unknown, unlisted
 from orchestrator.verbs.sitting import sitting
 from orchestrator.verbs.up import locked, raise_unless_ok
 
@@ -54,6 +54,7 @@ def down(catalog: Catalog, name: str, sink: Callable[[Event], None], cancel: Fla
             answers = world.gather(seats, name)
             now = running(answers.facts, name, cluster.topology)
             if now.plan is not None or now.lost:
+                answers = world.Answers(answers.facts, {**answers.silent, **unlisted(now, cluster)})
                 todo = _Todo(cluster, seats, name, now, answers)
                 _carry_out(todo, sink, cancel)
                 _say_unknown(todo)
@@ -87,10 +88,11 @@ class _Todo:
     @property
     def lock_at(self) -> str:
         """Where whoever else works on this deployment holds the lock; without a record, where something is of it."""
-        if self.now.plan is not None:
-            newest = self.now.plan
-            return next(node for node in (*newest.nodes, newest.gateway.node) if node in self.facts)
-        return next(node for node, facts in self.facts.items() if self.name in names.recorded({node: facts}))
+        newest = self.now.plan
+        named = (*newest.nodes, newest.gateway.node) if newest else ()
+        answered = [node for node in named if node in self.facts]
+        recorded = (node for node, facts in self.facts.items() if self.name in names.recorded({node: facts}))
+        return answered[0] if answered else next(recorded)
 
 
 def _carry_out(todo: _Todo, sink: Callable[[Event], None], cancel: Flag) -> None:

@@ -20,7 +20,7 @@ from orchestrator.run.transport import Cancelled, NodeError, Transport
 from orchestrator.verbs import names, world
 from orchestrator.verbs.errors import UsageError, VerbError
 from orchestrator.verbs.running import running
-from orchestrator.verbs.silent import unknown
+from orchestrator.verbs.silent import unknown, unlisted
 from orchestrator.verbs.sitting import sitting
 
 _ASKED = re.compile(r'INFO: +\S+ - "GET /(?:health|metrics|v1/models) HTTP/[\d.]+" 200 OK$')
@@ -75,7 +75,11 @@ def logs(catalog: Catalog, which: Which, show: Callable[[Line], None]) -> None:
             if not units:
                 ranks = ", ".join(unit.rank for unit in now.plan.units)
                 raise UsageError(f"--rank: should be one of {ranks}, found {which.rank}")
-            _read_all(units, seats, which, show)
+            gone = unlisted(now, cluster)
+            for unit in units:
+                if unit.node in gone:
+                    show(Line(unit.node, unit.rank, f"(no output: {gone[unit.node].what})"))
+            _read_all([unit for unit in units if unit.node not in gone], seats, which, show)
             return
     if silent:
         raise VerbError(*unknown(silent, which.name), remedy="sparkctl status")

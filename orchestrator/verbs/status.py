@@ -14,7 +14,7 @@ from orchestrator.verbs import names, world
 from orchestrator.verbs.diagnose import table
 from orchestrator.verbs.errors import UsageError, VerbError
 from orchestrator.verbs.running import Running, running
-from orchestrator.verbs.silent import unknown
+from orchestrator.verbs.silent import unknown, unlisted
 from orchestrator.verbs.sitting import sitting
 
 
@@ -111,7 +111,7 @@ def overview(clusters: Iterable[Cluster], name: str | None) -> Overview:
                 if now.lost and deployment in there:  # a machine of two clusters: its damaged record was told already
                     continue
                 if now.plan is not None or now.lost or (answers.silent and name):
-                    found.append(Status(deployment, now, answers.silent))
+                    found.append(Status(deployment, now, {**answers.silent, **unlisted(now, cluster)}))
             silent |= first.silent
             there += here
     return Overview(tuple(found), silent, tuple(there))

@@ -32,6 +32,7 @@ from orchestrator.verbs.doctor import details
 from orchestrator.verbs.errors import UsageError
 from orchestrator.verbs.evidence import in_words, kept_logs
 from orchestrator.verbs.running import Running, running
+from orchestrator.verbs.silent import told, unlisted
 from orchestrator.verbs.sitting import sitting
 from orchestrator.verbs.world import Answers
 
@@ -89,6 +90,10 @@ def _of_cluster(
         return found
     found[f"{where}/plan.json"] = now.plan.canonical()
     found[f"{where}/differs.txt"] = "\n".join((*now.differs, *now.unrecorded)) + "\n"
+    gone = unlisted(now, cluster)
+    silent |= gone
+    if gone:  # in one file, for names out of a record make no paths here
+        found[f"{where}/unlisted.txt"] = "\n".join(told(gone)) + "\n"
     return found | dict(_logs(where, now.plan, seats))
 
 
@@ -114,7 +119,7 @@ def _facts(where: str, seats: Mapping[str, Transport], name: str) -> Iterator[tu
 
 
 def _logs(where: str, plan: LaunchPlan, seats: Mapping[str, Transport]) -> Iterator[tuple[str, str]]:
-    for unit in plan.units:
+    for unit in (each for each in plan.units if each.node in seats):
         text = _said(seats[unit.node], runtime.logs(unit, follow=False, lines=LINES))
         yield f"{where}/{unit.node}/{unit.rank}.log", text
 

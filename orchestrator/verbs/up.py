@@ -31,7 +31,7 @@ from orchestrator.verbs.fabric import missing
 from orchestrator.verbs.fit import refuse_impossible
 from orchestrator.verbs.plan import anew, built
 from orchestrator.verbs.running import Running, running
-from orchestrator.verbs.silent import told
+from orchestrator.verbs.silent import told, unlisted
 from orchestrator.verbs.sitting import sitting
 from orchestrator.verbs.world import Ask, Chosen
 
@@ -113,6 +113,9 @@ def _look(stage: Stage) -> View:
     refuse_impossible(stage.catalog, resolved, answers.facts)
     now = running(answers.facts, resolved.deployment, resolved.cluster.topology)
     refuse_lost(now, resolved.deployment)
+    gone = unlisted(now, resolved.cluster)
+    if gone:
+        raise RefusedError(*told(gone))
     plan = built(stage.chosen, answers.facts, now)
     seen = checks.sight(stage.catalog, resolved, plan, answers.facts, now)
     return View(plan, now, answers.facts, checks.fast(seen, missing(resolved, time.time())))

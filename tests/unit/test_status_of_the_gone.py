@@ -186,3 +186,34 @@ def test_who_is_at_work_is_said_and_what_is_being_made_is_no_leftover(cli: Cli, 
         assert ("-> sparkctl up tiny" in said) == (not under_way)
     (entry,) = json.loads(cli("status", "mine", "--json").stdout)
     assert entry["under_way"] == ""
+
+
+RENAMED = """\
+topology: loopback
+nodes:
+  - {name: box-a, accelerator: none, rails: [{netdev: lo, address: 127.0.0.2}]}
+  - {name: box-b, accelerator: none, rails: [{netdev: lo, address: 127.0.0.3}]}
+gateway: {address: 127.0.0.1, port: 28003}
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("status", "mine"), 1),
+        (("logs", "mine"), 0),
+        (("support-bundle", "mine", "--out", "b.tar.gz"), 0),
+        (("up", "tiny", "--name", "mine"), 5),
+        (("down", "mine"), 1),
+    ],
+)
+def test_a_recorded_node_that_the_cluster_file_names_no_more_is_named(
+    words: tuple[str, ...], code: int, cli: Cli, tmp_path: Path, state: Path
+) -> None:
+    (tmp_path / "cluster.yaml").write_text(RENAMED)
+    done = cli(*words)
+    assert "Traceback" not in done.stderr
+    assert done.returncode == code, done.stderr
+    assert "should be a node of the cluster file, for generation 1 of mine is there" in done.stdout + done.stderr
+    assert "node-a" in done.stdout + done.stderr
+    assert (state / "g1/plan.json").is_file(), "it is the only record of what may still run there"
