@@ -41,7 +41,7 @@ echo "== units"
 for p in "$s"/*/g*/*/unit.pid; do
   [ -f "$p" ] && [ -r "$p" ] || continue
   n=$(sed 's/.*"pid": *\([0-9]*\).*/\1/' "$p" | head -n 1); t=-
-  [ -r "/proc/$n/stat" ] && t=$(sed 's/^.*) //' "/proc/$n/stat" | cut -d ' ' -f 20)
+  [ -r "/proc/$n/stat" ] && t=$(sed 's/^.*) //; /^[ZX]/d' "/proc/$n/stat" | cut -d ' ' -f 20)
   printf '%s %s %s\n' "$p" "$(head -c 4096 "$p" | tr -d '\n\000')" "${t:--}"
 done
 o() { [ -f "$1" ] && [ -r "$1" ] && tail -c "$2" "$1" | LC_ALL=C sed -n '/^{/p' && echo; }

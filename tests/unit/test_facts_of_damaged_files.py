@@ -78,6 +78,17 @@ def test_a_healthy_home_is_read_whole(tmp_path: Path) -> None:
     assert [(unit.name, unit.running) for unit in seen.units] == [("rank-0", True), ("rank-1", False)]
 
 
+def test_a_process_that_ended_and_that_nobody_asked_after_does_not_run(tmp_path: Path) -> None:
+    """Where process 1 is no init, as in many containers, such a process keeps its number for ever."""
+    child = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    ticks = Path(f"/proc/{child.pid}/stat").read_text().rpartition(") ")[2].split()[19]
+    pid_file = healthy(tmp_path) / "g1/rank-0/unit.pid"
+    write(pid_file, f'{{"pid": {child.pid}, "start_ticks": {ticks}}}'.encode())
+    assert [unit.running for unit in answer(tmp_path).units] == [False, False]
+    child.wait()
+
+
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_file_costs_only_itself(tmp_path: Path, place: str, damage: str) -> None:
