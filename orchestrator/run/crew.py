@@ -154,9 +154,9 @@ class Crew:
             try:
                 done = self._told(action)
             except NodeError as problem:
-                ended = self._trouble(action, f"{action.says}: {problem.what}", problem.remedy)
+                ended = self._trouble(action, _named(action, problem.what), problem.remedy)
             except Exception as problem:  # a defect of ours must not skip the undo
-                ended = self._trouble(action, f"{action.says}: {type(problem).__name__}: {problem}")
+                ended = self._trouble(action, _named(action, f"{type(problem).__name__}: {problem}"))
             else:
                 self._tell("action-done", action.node, f"{action.says}: {done}" if done else action.says)
                 continue
@@ -242,6 +242,11 @@ class Crew:
                 raise DeadlineExceeded(action.node, f"not so after {action.deadline_s:g} s; last seen: {verdict.saw}")
             if self._abort.wait(action.every_s):
                 raise cancelled(action.node, "waiting")
+
+
+def _named(action: Action, what: str) -> str:
+    """What went wrong with an action; those that belong to the one before have no words of their own."""
+    return f"{action.says}: {what}" if action.says else what
 
 
 def by_node(actions: Sequence[Action]) -> dict[str, list[Action]]:

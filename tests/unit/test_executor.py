@@ -324,6 +324,8 @@ def test_the_remedy_of_a_node_error_is_passed_on() -> None:
     stage = Stage({"x": NodeError("a", "disk full", "make room")})
     outcome = stage.play(Phase("One", (run("a", "x"),)))
     assert (outcome.says, outcome.remedy) == ("do x: disk full", "make room")
+    unnamed = stage.play(Phase("One", (Run("a", ("x",), "", deadline_s=5.0),)))
+    assert unnamed.says == "disk full"
 
 
 def test_a_defect_in_an_action_is_a_failure_with_an_undo() -> None:
