@@ -62,6 +62,14 @@ class GatewayAt(Spec):
     address: str = "0.0.0.0"  # noqa: S104 -- the gateway is the one thing that clients must reach
     port: Port = 8000
 
+    @field_validator("address")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        try:
+            return str(ipaddress.ip_address(value))
+        except ValueError:
+            raise ValueError("should be an IP address such as 192.168.1.20, or 0.0.0.0 for all") from None
+
 
 class Bits(Spec):
     """Where models lie on the nodes (``~`` is the node user's home) and where the operator keeps copies to send."""

@@ -257,6 +257,13 @@ def test_wrong_profiles(text: str, says: list[str]) -> None:
             CLUSTER + "gateway: {node: c, port: 70000}\n",
             ["x.yaml gateway/port: should be at most 65535, found 70000 (line 8)"],
         ),
+        (
+            CLUSTER + "gateway: {address: desk.local}\n",
+            [
+                "x.yaml gateway/address: should be an IP address such as 192.168.1.20, or 0.0.0.0 for all, "
+                "found desk.local (line 8)"
+            ],
+        ),
         (CLUSTER + "gateway: {node: c}\n", ["x.yaml gateway/node: should be one of a, b, found c (line 8)"]),
         (
             CLUSTER.replace("host: 10.0.0.1, user: spark", 'host: "-oProxyCommand=x y", user: 1'),
