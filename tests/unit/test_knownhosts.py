@@ -34,6 +34,7 @@ BLOB = base64.b64decode(A)
         (f"@cert-authority * ssh-ed25519 {A}", "spark-1", "unknown"),
         (f"# spark-1 ssh-ed25519 {A}", "spark-1", "unknown"),
         ("spark-1 ssh-ed25519 not*base64\nspark-1\n\n", "spark-1", "unknown"),
+        (f"spark-1 ssh-ed25519 schlüssel\nspark-1 ssh-ed25519 {A}", "spark-1", "ok"),
         (f"s[p]ark-1 ssh-ed25519 {A}", "spark-1", "unknown"),
         (f"|1|MDEyMzQ1Njc4OWFiY2RlZmdoaWo=|Dcn0Or98jr+YJY3tfwksiFcKob4= ssh-ed25519 {A}", "spark-1", "ok"),
         (f"|1|MDEyMzQ1Njc4OWFiY2RlZmdoaWo=|Dcn0Or98jr+YJY3tfwksiFcKob4= ssh-ed25519 {A}", "spark-2", "unknown"),
