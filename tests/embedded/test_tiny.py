@@ -59,7 +59,16 @@ def test_up_ends_with_an_endpoint_that_answers(desk: Desk) -> None:
 def test_make_up_ends_with_an_endpoint_a_key_and_an_answer(desk: Desk) -> None:
     """The recipe itself, over what runs already; it looks for the program that asks beside it."""
     (desk.folder / "containers").symlink_to(ROOT / "containers")
-    argv = ("make", "-f", str(ROOT / "Makefile"), f"VENV={sys.prefix}", "-o", f"{sys.prefix}/.made-by-make", "up")
+    argv = (
+        "make",
+        "--no-print-directory",
+        "-f",
+        str(ROOT / "Makefile"),
+        f"VENV={sys.prefix}",
+        "-o",
+        f"{sys.prefix}/.made-by-make",
+        "up",
+    )
     done = subprocess.run(argv, cwd=desk.folder, env=desk.env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     told = dict(line.split(maxsplit=1) for line in done.stdout.splitlines()[-4:])
