@@ -125,8 +125,8 @@ class Held:
     def _release(self) -> None:
         if self._thread.is_alive():
             self._thread.join(STEP_DEADLINE_S / 2)
-        # A cancel meant for an action may hit a try, and what Ctrl-C cut off may have left the link in any state. A node
-        # that is gone frees the lock by its silence.
+        # A cancel meant for an action may hit a try, and what Ctrl-C cut off may have left the link in any state.
+        # A node that is gone frees the lock by its silence.
         for pause_s in (0.1, 0.5, 0.0):
             with contextlib.suppress(Exception):
                 step(self._transport, "release", self._lock, (self._me.nonce,))

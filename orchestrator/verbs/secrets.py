@@ -13,7 +13,7 @@ from pathlib import Path
 
 from orchestrator.plan import gateway
 from orchestrator.plan.launch import LaunchPlan
-from orchestrator.run.transport import Transport
+from orchestrator.run.transport import NodeError, Transport
 from orchestrator.verbs.errors import UsageError
 
 
@@ -77,7 +77,8 @@ def for_generation(plan: LaunchPlan, known_keys: str) -> Mapping[str, bytes]:
     """
     own = gateway.key_hash(client_key(plan.deployment))
     hashes = {name: digest for name, digest in gateway.known_hashes(known_keys).items() if digest != own}
-    hashes[key_name()] = own
+    name = key_name()  # two laptops may well have the same user and host name
+    hashes[f"{name[:57]}-{own[:6]}" if name in hashes else name] = own
     engine_key = secrets.token_urlsafe(32)
     return {
         "agent-token": secrets.token_urlsafe(32).encode(),
@@ -89,9 +90,15 @@ def for_generation(plan: LaunchPlan, known_keys: str) -> Mapping[str, bytes]:
 
 
 def known_keys(old: LaunchPlan | None, seats: Mapping[str, Transport]) -> str:
-    """The key hashes that the running gateway knows, so that a redeploy locks nobody out."""
+    """The key hashes that the running gateway knows, so that a redeploy locks nobody out.
+
+    Raises a ``NodeError`` where they are there and cannot be read: the other operators' keys would end unsaid.
+    """
     if old is None:
         return ""
     path = next(file.path for file in old.gateway.secrets if file.name == "client-keys")
-    result = seats[old.gateway.node].run(("cat", path), deadline_s=20.0)
-    return result.stdout if result.code == 0 else ""
+    node = old.gateway.node
+    result = seats[node].run(("sh", "-c", '[ ! -e "$1" ] || cat "$1"', "keys", path), deadline_s=20.0)
+    if result.code != 0:
+        raise NodeError(node, f"the gateway's keys cannot be read: {result.stderr.strip()}", f"ls -l {path}")
+    return result.stdout

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import resource
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orchestrator.plan.gateway_keys import key_hash
+from orchestrator.plan.launch import SecretFile
+from orchestrator.run.local import LocalTransport
+from orchestrator.run.transport import NodeError
 from orchestrator.verbs import secrets
 from orchestrator.verbs.errors import UsageError
 from orchestrator.verbs.support_bundle import _known_secrets
@@ -77,3 +81,21 @@ def test_damaged_lines_of_the_map_before_are_left_out(monkeypatch: pytest.Monkey
     made = start(monkeypatch, tmp_path / "eva", whole + damaged)
     assert made == start(monkeypatch, tmp_path / "eva", whole)
     assert whole in made
+
+
+def test_two_operators_of_one_name_have_a_key_each(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    first = start(monkeypatch, tmp_path / "one/ann", "")
+    both = start(monkeypatch, tmp_path / "two/ann", first)
+    assert set(first.splitlines()) < set(both.splitlines())
+    assert len(both.splitlines()) == 2
+    assert start(monkeypatch, tmp_path / "two/ann", both).splitlines() == both.splitlines()
+
+
+def test_keys_that_cannot_be_read_are_not_forgotten(tmp_path: Path) -> None:
+    map_file = tmp_path / "keys.map"
+    old = replace(PLAN.gateway, secrets=(SecretFile(str(map_file), "client-keys"),))
+    seats = {PLAN.gateway.node: LocalTransport(PLAN.gateway.node)}
+    assert secrets.known_keys(replace(PLAN, gateway=old), seats) == ""
+    map_file.mkdir()
+    with pytest.raises(NodeError, match="the gateway's keys cannot be read: "):
+        secrets.known_keys(replace(PLAN, gateway=old), seats)
