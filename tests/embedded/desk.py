@@ -7,6 +7,7 @@ import json
 import os
 import re
 import socket
+import sys
 from pathlib import Path
 
 from tests.operator import Operator
@@ -64,7 +65,7 @@ class Desk(Operator):
                 for handle in Path(f"/proc/{pid}/fd").iterdir():
                     with contextlib.suppress(OSError):
                         found.add(str(handle.readlink()))
-        elsewhere = str(self.folder)
+        elsewhere = (str(self.folder), str(ROOT), sys.prefix)  # a clone may itself lie in /tmp
         return {path for path in found if path.startswith(("/tmp/", "/dev/shm/")) and not path.startswith(elsewhere)}
 
     def scratch(self) -> set[str]:

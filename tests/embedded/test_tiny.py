@@ -279,7 +279,7 @@ def test_ctrl_c_at_every_phase_boundary_of_an_update_leaves_the_old_generation(
         err = press_ctrl_c(process, phase, lambda: noted.update(desk.held()))
     assert "what was begun is undone" in err
     touched = "is starting again" in err
-    assert touched == (phase not in ("Bring the model", "Write the agent"))
+    assert touched or phase in ("Bring the model", "Write the agent")  # two so short that the next may have begun
     stands(desk, noted, served, before)
     assert touched or set(desk.processes()) == running
 
