@@ -8,11 +8,13 @@ import sys
 import tests.bench.commands
 import tests.bench.doctor
 import tests.bench.gateway
+import tests.bench.lab_doctor
 import tests.bench.start
 
 BENCHES = {
     "commands": tests.bench.commands.run,
     "doctor": tests.bench.doctor.run,
+    "lab-doctor": tests.bench.lab_doctor.run,
     "gateway": tests.bench.gateway.run,
     "start": tests.bench.start.run,
 }

@@ -277,6 +277,12 @@ def test_ctrl_c_at_every_phase_boundary_of_an_update_leaves_the_old_generation(
     served, before, running = desk.status()["generation"], standing(desk, noted), set(desk.processes())
     with desk.start("up", "tiny", "--nodes", "2", "--executor", "mp") as process:
         err = press_ctrl_c(process, phase, lambda: noted.update(desk.held()))
+    if phase == "Open the gateway" and "what was begun is finished" in err:
+        # So short that the next may have begun, from which there is no way back: then the new one serves, alone.
+        wait_for("the new generation serves", desk.answers, 60)
+        assert desk.generations() == {desk.status()["generation"]}
+        assert served not in desk.generations()
+        return
     assert "what was begun is undone" in err
     touched = "is starting again" in err
     assert touched or phase in ("Bring the model", "Write the agent")  # two so short that the next may have begun
