@@ -159,16 +159,11 @@ def _api(spec: GatewaySpec) -> list[str]:
     """The only face that clients see. The order is the meaning: route, key, readiness, size."""
     answers = _answers(spec)
     posts, gets = " ".join(POST_PATHS), " ".join(GET_PATHS)
-    request_id = "^[A-Za-z0-9._:-]{1,128}$"
     return [
         "frontend api",
         f"bind {endpoint(spec.bind_address, spec.bind_port)} proto h1",
         f"log-format '{_log_format()}'",
-        f"acl named req.fhdr(x-request-id) -m reg {request_id}",
-        "http-request set-var(txn.request_id) req.fhdr(x-request-id) if named",
-        "http-request set-var(txn.request_id) uuid() unless named",
-        "http-request set-var(txn.path) path,bytes(0,256)",
-        "http-after-response set-header X-Request-Id %[var(txn.request_id)]",
+        *_name_of_request(),
         answers.refuse(414, f"if {{ url,length gt {URL_MAX_BYTES} }}"),
         answers.refuse(431, f"if {{ req.hdrs,length gt {HEADERS_MAX_BYTES} }}"),
         f"acl post_path path -m str {posts}",
@@ -196,6 +191,17 @@ def _api(spec: GatewaySpec) -> list[str]:
         f"http-request wait-for-body time {spec.request_timeout_s}s at-least {answers.unsized_max_bytes + 1}",
         answers.refuse(411, f"if !sized {{ req.body_len gt {answers.unsized_max_bytes} }}"),
         "default_backend engines",
+    ]
+
+
+def _name_of_request() -> list[str]:
+    """The client's own id where it is a sane one, else a new one: for the log, the engine and the answer."""
+    return [
+        "acl named req.fhdr(x-request-id) -m reg ^[A-Za-z0-9._:-]{1,128}$",
+        "http-request set-var(txn.request_id) req.fhdr(x-request-id) if named",
+        "http-request set-var(txn.request_id) uuid() unless named",
+        "http-request set-var(txn.path) path,bytes(0,256)",
+        "http-after-response set-header X-Request-Id %[var(txn.request_id)]",
     ]
 
 

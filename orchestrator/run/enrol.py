@@ -10,8 +10,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.run.hostkeys import HostKeys, comparing, records_of
 from orchestrator.run.knownhosts import fingerprint
-from orchestrator.run.sshlink import Dial, HostKeys, comparing, records_of
+from orchestrator.run.sshlink import Dial
 from orchestrator.run.sshsettings import Files
 from orchestrator.run.transport import HostKeyUnknown, NodeError
 from orchestrator.spec.cluster import Ssh
@@ -46,7 +47,7 @@ def look(node: str, ssh: Ssh, files: Files) -> Shown:
     settings, key = dial.host_key()
     known = True
     try:
-        HostKeys(dial, settings, records_of(settings)).missing_host_key(None, settings.host, key)
+        HostKeys(node, settings, records_of(settings)).missing_host_key(None, settings.host, key)
     except HostKeyUnknown:
         known = False
     file = next((each for each in settings.known_hosts if str(each) != os.devnull), Path.home() / ".ssh/known_hosts")

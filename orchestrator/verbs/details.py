@@ -41,7 +41,7 @@ def gather(transports: Mapping[str, Transport], question: Mapping[str, tuple[str
         except UnreadableFactsError as error:
             raise NodeError(name, str(error), "look at what the shell of that user prints when it starts") from None
 
-    details, silent = each(ask, transports, transports)
+    details, silent = from_each(ask, transports, transports)
     return Details(details, silent)
 
 
@@ -60,10 +60,10 @@ def ping(transports: Mapping[str, Transport], pings: Mapping[str, tuple[Ping, ..
         said = transports[name].run(reach.question(pings[name]), deadline_s=DEADLINE_S).stdout
         return reach.answers(sections(said).get("pings", []))
 
-    return Echoes(*each(send, pings, transports))
+    return Echoes(*from_each(send, pings, transports))
 
 
-def each(
+def from_each(
     job: Callable[[str], T], names: Mapping[str, object], seats: Mapping[str, Transport] | None = None
 ) -> tuple[dict[str, T], dict[str, NodeError]]:
     """Run ``job`` for every name in parallel: what came out, and the ``NodeError`` of each that failed."""

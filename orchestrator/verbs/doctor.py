@@ -11,7 +11,6 @@ import itertools
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from orchestrator.doctor import rules
 from orchestrator.doctor.finding import Finding
@@ -23,13 +22,14 @@ from orchestrator.facts import detail_question, inside
 from orchestrator.facts.detail import ImageInside, NodeDetail
 from orchestrator.facts.reach import SMALL_BYTES, Ping
 from orchestrator.plan.network import prefix_length
+from orchestrator.plan.rdma import RailTest
 from orchestrator.run import models
 from orchestrator.run.catalog import Catalog
 from orchestrator.run.transport import NodeError, Transport
 from orchestrator.spec.cluster import Node, Rail
 from orchestrator.spec.problems import SpecError
 from orchestrator.verbs import checks, fabric, names, unanswered, world
-from orchestrator.verbs.details import Details, each, gather
+from orchestrator.verbs.details import Details, from_each, gather
 from orchestrator.verbs.errors import UsageError
 from orchestrator.verbs.plan import built
 from orchestrator.verbs.running import running
@@ -116,14 +116,14 @@ def details(seats: Mapping[str, Transport], seen: Sight, answers: Answers) -> De
     there = {node.name: node for node in seen.nodes if node.name in answers.facts}
     asked = {name: _question(seen, node) for name, node in there.items()}
     told = gather({name: seats[name] for name in there}, asked)
-    files, _ = each(lambda name: _model_files(seats[name], seen, name), told.details, seats)
-    images, _ = each(lambda name: _looked_into(seats[name], seen, told.details[name]), told.details, seats)
+    files, _ = from_each(lambda name: _model_files(seats[name], seen, name), told.details, seats)
+    images, _ = from_each(lambda name: _looked_into(seats[name], seen, told.details[name]), told.details, seats)
     test = _last_test(seen)
     whole = {
         name: replace(
             detail,
             model_files=files.get(name),
-            measured_gbit=of_each_rail(getattr(test, "rails", ()), name),
+            measured_gbit=of_each_rail(test.rails if test else (), name),
             images=images.get(name, detail.images),
         )
         for name, detail in told.details.items()
@@ -208,17 +208,7 @@ def _looked_into(seat: Transport, seen: Sight, detail: NodeDetail) -> tuple[Imag
     return tuple(known if each == image else each for each in detail.images)
 
 
-class RailFigure(Protocol):
-    """What a remembered fabric test says of one cable: bytes per second between two devices, None where unseen."""
-
-    node: str
-    device: str
-    peer: str
-    peer_device: str
-    bytes_s: float | None
-
-
-def of_each_rail(tests: Iterable[RailFigure], node: str) -> dict[str, float]:
+def of_each_rail(tests: Iterable[RailTest], node: str) -> dict[str, float]:
     """Device -> the best Gbit/s that a test of that one rail moved: a slow peer must not be blamed on this end.
 
     Never from a figure over all rails: one degraded rail of four is a quarter of a sum that may still look healthy.

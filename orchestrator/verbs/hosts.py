@@ -12,7 +12,7 @@ from orchestrator.run.enrol import Shown, enrol, look
 from orchestrator.run.sshsettings import Files
 from orchestrator.run.transport import AuthRefused, HostKeyUnknown, NodeError
 from orchestrator.spec.cluster import Ssh
-from orchestrator.verbs.details import each
+from orchestrator.verbs.details import from_each
 from orchestrator.verbs.errors import UsageError
 
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
@@ -63,7 +63,7 @@ def acquaint(hosts: Mapping[str, Ssh], files: Files, trust: Trust) -> dict[str, 
 
     All hosts are looked at together, then a person is asked about one after the other.
     """
-    seen, failed = each(lambda name: look(name, hosts[name], files), hosts)
+    seen, failed = from_each(lambda name: look(name, hosts[name], files), hosts)
     for name, shown in seen.items():
         try:
             _agree(shown, trust)

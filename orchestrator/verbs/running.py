@@ -24,8 +24,7 @@ class Running:
 
     ``plan`` is the generation that runs (or ran last), None when nothing is recorded; ``others`` are generations that
     an interrupted ``up`` left behind. ``newest_generation`` is the highest number of which anything is on a node.
-    ``recorded`` is the fold of the head's event log. ``differs`` says where the
-    record and the nodes are not the same.
+    ``recorded`` is the fold of the head's event log. ``differs`` says where the record and the nodes are not the same.
 
     ``unreadable`` are records that are not believed, with the node and why; ``remains`` is all that is there, while
     there is no ``plan``. ``last_words`` is the age (s) of the status of every rank that does not speak any more.

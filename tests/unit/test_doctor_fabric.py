@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,22 +10,12 @@ import pytest
 from orchestrator.doctor.rules import everything
 from orchestrator.doctor.sight import Sight
 from orchestrator.facts.detail import Gid, Netdev, RdmaDevice
+from orchestrator.plan.rdma import RailTest
 from orchestrator.spec.cluster import Cluster, Node
 from orchestrator.verbs.doctor import of_each_rail
 from tests.unit.patients import alarms, detail, fabric, gids, image, netdev, rdma, said, sight, spark
 
 OF = spark()
-
-
-@dataclass
-class RailSaid:
-    """One rail of a remembered fabric test."""
-
-    node: str
-    device: str
-    peer: str
-    peer_device: str
-    bytes_s: float | None
 
 
 HERE, THERE = OF.nodes
@@ -220,9 +210,9 @@ def test_a_fabric_is_judged_by_published_figures(topology: str, bus: float, said
 
 def test_the_sum_of_all_rails_says_nothing_of_one_of_them() -> None:
     assert of_each_rail((), "node-b") == {}
-    tests = [RailSaid("node-a", "rocep1s0f0", "node-b", "rocep1s0f0", 1.7e9)]
-    tests += [RailSaid("node-a", "rocep1s0f0", "node-c", "rocep1s0f0", 12.1e9)]
-    tests += [RailSaid("node-a", "roceP2p1s0f0", "node-b", "roceP2p1s0f0", None)]
+    tests = [RailTest("node-a", "rocep1s0f0", "node-b", "rocep1s0f0", 1.7e9, None, "unknown", "")]
+    tests += [RailTest("node-a", "rocep1s0f0", "node-c", "rocep1s0f0", 12.1e9, None, "unknown", "")]
+    tests += [RailTest("node-a", "roceP2p1s0f0", "node-b", "roceP2p1s0f0", None, None, "unknown", "")]
     assert of_each_rail(tests, "node-a") == {"rocep1s0f0": 96.8}
     assert of_each_rail(tests, "node-b") == {"rocep1s0f0": 13.6}
 

@@ -42,7 +42,7 @@ class FakeSeat:
         self.diary.append(f"{self.node} put {path} {mode:o}")
 
     def follow(self, argv: tuple[str, ...], line: Callable[[str], None], stop: Callable[[], bool]) -> int:
-        raise NotImplementedError
+        raise AssertionError("an executor follows nothing")
 
     def cancel(self) -> None:
         self.cancelled.set()

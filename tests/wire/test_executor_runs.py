@@ -26,10 +26,10 @@ class NoBits:
     """Nothing here sends images or models."""
 
     def send_image(self, *_: object) -> str:
-        raise NotImplementedError
+        raise AssertionError("no phase here sends anything")
 
     def send_model(self, *_: object) -> str:
-        raise NotImplementedError
+        raise AssertionError("no phase here sends anything")
 
     def cancel(self) -> None:
         pass
