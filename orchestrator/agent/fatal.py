@@ -67,7 +67,7 @@ _WRAPPER = re.compile(
     r"|engine ?core (?:initialization failed|failed to start|encountered)|output_handler failed"
     r"|RayTaskError|ActorDiedError|ActorUnavailableError|(?:worker ?proc|worker) .*(?:died|initialization failed)"
     r"|WorkerProc|SystemExit|KeyboardInterrupt|CancelledError|BrokenPipeError|ConnectionResetError"
-    r"|ConnectionError:? ?$|RuntimeError: cancelled|Some Ray subprocesses exited",
+    r"|ConnectionError:? ?$|RuntimeError: (?:cancelled|Executor failed)|Some Ray subprocesses exited",
     re.IGNORECASE,
 )
 # Lines of a traceback, and what is said at the level of an error but is no reason.

@@ -231,7 +231,7 @@ class Dial:
         if isinstance(problem, TimeoutError):
             return self._too_slow()
         if "SSH protocol banner" in str(problem):
-            what = f"no SSH greeting came while {self.stage}: is another service there, or a proxy between?"
+            what = f"no SSH greeting came ({self.stage}): is another service there, or a proxy between?"
             return Unreachable(self._node, what, self._look())
         if isinstance(problem, (OSError, EOFError)) or type(problem).__module__.startswith("paramiko"):
             return Unreachable(self._node, f"{problem or 'the other side hung up'} while {self.stage}", self._look())

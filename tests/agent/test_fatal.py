@@ -228,3 +228,11 @@ def test_last_line_skips_blanks() -> None:
 def test_last_words_are_no_news() -> None:
     assert last_words("one\nno such model\n") == "no such model"
     assert last_words("no such model\n" + RAY_START) == ""
+
+
+def test_that_the_executor_failed_is_no_reason() -> None:
+    """A worker that was killed while nothing was asked: the engine's own error comes later and says less."""
+    died = "(raylet) A worker died or was killed while executing a task by an unexpected system error. Lease ID: 02"
+    failed = "(EngineCore pid=18575) ERROR 11-30 22:10:12 [core.py:1512] RuntimeError: Executor failed."
+    assert first_fatal(f"{died}\n{failed}\n") == died.removeprefix("(raylet) ")
+    assert first_fatal(f"{failed}\n") == "RuntimeError: Executor failed."
