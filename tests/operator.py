@@ -106,16 +106,20 @@ def wait_for(what: str, probe: Callable[[], bool], deadline_s: float) -> None:
         sleep(0.2)
 
 
+def begins(process: subprocess.Popen[str], phase: str) -> None:
+    """Read on until a command says that ``phase`` begins."""
+    said = []
+    for line in process.stderr or ():
+        said.append(line)
+        if f"] {phase}" in line:
+            return
+    raise AssertionError(f"{phase}: has not begun; it said\n{''.join(said)}")
+
+
 def press_ctrl_c(process: subprocess.Popen[str], phase: str, first: Callable[[], object] = bool) -> str:
     """Ctrl-C as soon as a command says that ``phase`` begins, after a call of ``first``; all that it said then."""
     assert process.stderr is not None
-    said = []
-    for line in process.stderr:
-        said.append(line)
-        if f"] {phase}" in line:
-            break
-    else:
-        raise AssertionError(f"{phase}: has not begun; it said\n{''.join(said)}")
+    begins(process, phase)
     first()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=UNDO_S)
