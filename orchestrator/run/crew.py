@@ -11,6 +11,7 @@ from typing import Protocol
 
 from orchestrator.plan.actions import Action, Await, Put, Run, SendImage, SendModel, Verdict
 from orchestrator.plan.events import Event, EventKind
+from orchestrator.run.dockersays import DiskFullError, is_disk_full
 from orchestrator.run.job import cancelled
 from orchestrator.run.transport import (
     CommandFailed,
@@ -261,6 +262,9 @@ def _run(action: Run, transport: Transport) -> None:
     answer = transport.run(action.argv, deadline_s=action.deadline_s)
     if answer.code not in action.ok:
         lines = [line for line in (answer.stderr.strip() or answer.stdout.strip()).splitlines() if line.strip()]
+        full = next((line.strip() for line in lines if is_disk_full(line)), "")
+        if full:  # whatever ran there, and however much it says of it
+            raise DiskFullError(action.node, f"a disk ran full: {full}", f"make room on {action.node}; see: df -h")
         tail = "\n  ".join(lines[-TAIL_LINES:])
         raise CommandFailed(action.node, f"exit code {answer.code}" + (f": {tail}" if tail else ""))
 

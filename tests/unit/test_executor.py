@@ -135,6 +135,14 @@ def test_the_first_failure_stops_and_the_undos_run_last_first() -> None:
     ] * 2
 
 
+@pytest.mark.parametrize("why", ["OSError: [Errno 28] No space left on device", "I/O error: Disk quota exceeded (122)"])
+def test_a_disk_that_ran_full_is_said_plainly_whatever_ran_there(why: str) -> None:
+    traceback = f'Traceback (most recent call last):\n  File "/x.py", line 3, in save\n    write()\n  {why}\nmore\n'
+    outcome = Stage({"save": Result(1, "", traceback)}).play(Phase("Make", (run("a", "save"),)))
+    assert outcome.says == f"do save: a disk ran full: {why}"
+    assert outcome.remedy == "make room on a; see: df -h"
+
+
 def test_a_failure_ends_the_other_nodes_work_and_stays_the_reason() -> None:
     stage = Stage({"break": Result(1, "", "boom")})
     outcome = stage.play(
