@@ -544,9 +544,8 @@ def test_the_model_is_where_it_belongs(source: Path) -> None:
         desk.model(source, source, MANIFEST)
 
 
+@pytest.mark.parametrize("desk", ["ssh"], indirect=True)
 def test_a_connection_that_breaks_in_the_middle(sshd: Sshd, desk: Desk, source: Path, tmp_path: Path) -> None:
-    if isinstance(desk.transport, LocalTransport):
-        pytest.skip("there is no connection")
     with (source / "big").open("wb") as file:
         file.truncate(4 << 30)
     with in_a_thread(lambda: desk.model(source, tmp_path / "m", {"big": 4 << 30})) as raised:
