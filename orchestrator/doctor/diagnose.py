@@ -34,8 +34,8 @@ _WEIGHT: dict[Tells, int] = {"cause": 0, "lost": 1, "echo": 2, "wait": 3, "wrapp
 def diagnose(logs: tuple[Log, ...], table: SignatureTable) -> Diagnosis:
     """The first cause that ``logs`` tell of, by ``table``, what it led to, and warnings.
 
-    Takes about ten seconds for a hundred megabytes. Of a line the first ``wrapping.LOOKED_AT`` characters are looked
-    at.
+    Takes about ten seconds for a hundred megabytes of an ordinary log, and a minute where every line looks fatal. Of a
+    line the first ``wrapping.LOOKED_AT`` characters are looked at.
     """
     logs = tuple(part for log in logs for part in parts(log))
     scans = tuple(scan(logs, number, table) for number in range(len(logs)))

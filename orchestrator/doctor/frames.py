@@ -21,9 +21,8 @@ from orchestrator.spec.cluster import Node
 MTU_1500 = Code(
     "MTU_1500",
     "an MTU of 9000 on every rail",
-    "At 1500 RDMA uses frames of 1024 bytes and the link loses a fifth of its speed; ConnectX-7 starts with "
-    "1500, also after "
-    "an update of its firmware.",
+    "At 1500 RDMA uses frames of 1024 bytes and the link loses a fifth of its speed; ConnectX-7 starts with 1500, also "
+    "after an update of its firmware.",
     "set mtu: 9000 for the rail in /etc/netplan/40-cx7.yaml on both ends (and on the switch): sudo netplan apply",
 )
 MTU_DIFFERS = Code(
