@@ -10,7 +10,7 @@ from orchestrator.doctor.preflight import ARCHITECTURES, docker
 from orchestrator.doctor.sight import Sight, disk_of, gib
 from orchestrator.facts.detail import NodeDetail
 from orchestrator.facts.node import NodeFacts
-from orchestrator.plan.launch import ModelBits
+from orchestrator.plan.launch import LaunchPlan, ModelBits
 from orchestrator.plan.resolved import Resolved
 from orchestrator.spec.cluster import Node
 
@@ -53,17 +53,23 @@ def findings(sight: Sight) -> Iterator[Finding]:
         if node.accelerator == "gb10":
             yield _machine(node, facts, detail)
             yield _runtime(node, detail)
-        if sight.plan is not None and sight.resolved is not None:
-            for bits in sight.plan.models:
-                if node.name not in bits.nodes:
-                    continue
-                room = disk_of(detail, bits.target[node.name])
-                free = room.free if room else facts.disk_free_bytes if facts else None
-                if not bits.made_by:
-                    yield from _model(node, detail, bits)
-                    yield _disk(node, free, _wanted(sight.resolved, bits, detail, facts))
-                elif sight.plan.runtime == "docker":
-                    yield _disk(node, free, (0, True))  # it is small, and a full disk is full for it too
+        if sight.plan is not None and sight.resolved is not None and node.name in sight.plan.nodes:
+            yield from _bits(node, detail, facts, (sight.resolved, sight.plan))
+
+
+def _bits(
+    node: Node, detail: NodeDetail, facts: NodeFacts | None, wish: tuple[Resolved, LaunchPlan]
+) -> Iterator[Finding]:
+    """The models of a plan, and room for them: all of them lie below one directory."""
+    resolved, plan = wish
+    sent = [bits for bits in plan.models if not bits.made_by]
+    for bits in sent:
+        yield from _model(node, detail, bits)
+    if sent or plan.runtime == "docker":
+        room = disk_of(detail, plan.models[0].target[node.name])
+        free = room.free if room else facts.disk_free_bytes if facts else None
+        # A model that is made on the spot is small, and a full disk is full for it too.
+        yield _disk(node, free, _wanted(resolved, sent, detail, facts) if sent else (0, True))
 
 
 def _docker(sight: Sight, node: Node, facts: NodeFacts | None) -> Iterator[Finding]:
@@ -96,29 +102,35 @@ def _runtime(node: Node, detail: NodeDetail) -> Finding:
 def _model(node: Node, detail: NodeDetail, bits: ModelBits) -> Iterator[Finding]:
     if not bits.manifest:
         return
-    if detail.model_files is None:
-        yield MODEL_INCOMPLETE.unknown(node.name, "nobody looked into the model's directory")
+    have = detail.model_files.get(bits.model)
+    if have is None:
+        yield MODEL_INCOMPLETE.unknown(node.name, f"nobody looked into the directory of {bits.model}")
         return
-    there = [path for path, size in bits.manifest if detail.model_files.get(path) == size]
+    there = [path for path, size in bits.manifest if have.get(path) == size]
     said = f"{len(there)} of {len(bits.manifest)} files of {bits.model}"
-    if detail.model_files and len(there) < len(bits.manifest):
-        lacks = next(path for path, size in bits.manifest if detail.model_files.get(path) != size)
+    if have and len(there) < len(bits.manifest):
+        lacks = next(path for path, size in bits.manifest if have.get(path) != size)
         yield MODEL_INCOMPLETE.fail(node.name, f"{said}, {lacks} is not whole")
     else:
         yield MODEL_INCOMPLETE.passed(node.name, said)
 
 
-def _wanted(resolved: Resolved, bits: ModelBits, detail: NodeDetail, facts: NodeFacts | None) -> tuple[int, bool]:
+def _wanted(resolved: Resolved, sent: list[ModelBits], detail: NodeDetail, facts: NodeFacts | None) -> tuple[int, bool]:
     """Bytes that `up` would still write, and whether that is sure: nobody may have looked what is there already."""
-    image, model = resolved.stack.image, resolved.model
+    image = resolved.stack.image
     held = facts.images if facts else ()
     there = image is not None and f"{image.repository}@{image.digest}" in {*held, *_held(detail)}
     images = 0 if there or image is None else UNPACKED * (image.bytes or 0)
-    if bits.manifest and detail.model_files is not None:
-        have = detail.model_files
-        return images + sum(size for path, size in bits.manifest if have.get(path) != size), True
-    whole = sum(size for _, size in bits.manifest) or model.repo_bytes or model.weights_bytes or 0
-    return images + whole, False
+    cards = {model.name: model for model in resolved.models}
+    models, sure = 0, True
+    for bits in sent:
+        have, card = detail.model_files.get(bits.model), cards[bits.model]
+        if bits.manifest and have is not None:
+            models += sum(size for path, size in bits.manifest if have.get(path) != size)
+        else:
+            models += sum(size for _, size in bits.manifest) or card.repo_bytes or card.weights_bytes or 0
+            sure = False
+    return images + models, sure
 
 
 def _held(detail: NodeDetail) -> set[str]:

@@ -124,7 +124,8 @@ class NodeDetail:
     ping with the don't-fragment bit came back. ``clock_offset_s`` is the node's clock less the operator's.
     ``reached_at`` is the node's own address that the operator's SSH came in at; empty where it was reached without SSH.
     ``measured_gbit`` maps an RDMA device or netdev to what a test of bandwidth moved over it. ``model_files`` maps
-    paths below the planned model's directory to their sizes in bytes; empty when the directory is not there.
+    a planned model to the paths below its directory with their sizes in bytes, none when the directory is not there;
+    a model that nobody looked for is not in it.
     """
 
     node: str
@@ -146,5 +147,5 @@ class NodeDetail:
     user: str = ""
     reached_at: str = ""
     measured_gbit: Mapping[str, float] = field(default_factory=dict)
-    model_files: Mapping[str, int] | None = None
+    model_files: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     holders: tuple[Holder, ...] = ()

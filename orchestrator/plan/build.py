@@ -68,7 +68,7 @@ def _build(
         ranks=ranks,
         gateway=gateway_unit.gateway(resolved, seats, known, generation),
         images=_images(resolved),
-        models=(_model(resolved, seats, operator),),
+        models=tuple(_model(resolved, seats, operator, number) for number in range(len(resolved.models))),
         ready_deadline_s=profile.readiness.ready_deadline_s,
         warnings=warnings(resolved),
     )
@@ -86,14 +86,14 @@ def _images(resolved: Resolved) -> tuple[ImageBits, ...]:
     )
 
 
-def _model(resolved: Resolved, seats: tuple[Seat, ...], operator: Operator) -> ModelBits:
-    model = resolved.model
-    own = f"{expand(resolved.cluster.bits.models_from, operator.home)}/{seats[0].model_host.rpartition('/')[2]}"
+def _model(resolved: Resolved, seats: tuple[Seat, ...], operator: Operator, number: int) -> ModelBits:
+    model, target = resolved.models[number], {each.node.name: each.models_host[number] for each in seats}
+    directory = seats[0].models_host[number].rpartition("/")[2]
     return ModelBits(
         model=model.name,
         revision=model.revision or "",
-        target={each.node.name: each.model_host for each in seats},
-        source=own,
+        target=target,
+        source=f"{expand(resolved.cluster.bits.models_from, operator.home)}/{directory}",
         nodes=tuple(each.node.name for each in seats),
         made_by=model.made_by or "",
         manifest=tuple((file.path, file.bytes) for file in model.files),
@@ -191,7 +191,7 @@ def _mounts(resolved: Resolved, here: Seat) -> tuple[Mount, ...]:
     found = [
         Mount(here.directory_host, here.directory, read_only=False),
         Mount(here.agent_host, here.agent),
-        Mount(here.model_host, here.model),
+        *map(Mount, here.models_host, here.models),
     ]
     if here.node.accelerator != "none":
         # Compiled kernels live here: a first start without them takes tens of minutes on GB10.

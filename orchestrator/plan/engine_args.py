@@ -30,12 +30,13 @@ def _json(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def speculative_json(value: Speculative) -> str:
-    """``--speculative-config`` as vLLM names its keys; always the output of a JSON encoder."""
+def speculative_json(value: Speculative, draft: str | None = None) -> str:
+    """``--speculative-config`` as vLLM names its keys; ``draft`` is the directory of a second checkpoint."""
     named = {
+        **value.args,
         "method": value.method,
         "num_speculative_tokens": value.tokens,
-        "model": value.model,
+        "model": draft,
         "draft_sample_method": value.draft_sample_method,
         "attention_backend": value.attention_backend,
         "prompt_lookup_min": value.prompt_lookup_min,
@@ -73,7 +74,7 @@ _FLAGS: dict[str, tuple[str, Callable[[Any], tuple[str, ...]]]] = {
     "reasoning_parser": ("reasoning-parser", _plain("--reasoning-parser")),
     "auto_tool_choice": ("enable-auto-tool-choice", _if_true("--enable-auto-tool-choice")),
     "trust_remote_code": ("trust-remote-code", _if_true("--trust-remote-code")),
-    "speculative": ("speculative-config", lambda value: ("--speculative-config", speculative_json(value))),
+    "speculative": ("speculative-config", _plain("--speculative-config")),
 }
 
 # What the planner itself decides; a profile that says these would contradict the plan.
@@ -124,11 +125,13 @@ def refusal(flag: str) -> str:
     return ""
 
 
-def typed_args(engine: Engine) -> tuple[str, ...]:
-    """The argv words of every typed field that is set."""
+def typed_args(engine: Engine, draft: str | None = None) -> tuple[str, ...]:
+    """The argv words of every typed field that is set. ``draft`` is the directory of a second checkpoint."""
     words: list[str] = []
     for name, (_, write) in _FLAGS.items():
         value = getattr(engine, name)
+        if isinstance(value, Speculative):
+            value = speculative_json(value, draft)
         if value is not None:
             words.extend(write(value))
     return tuple(words)

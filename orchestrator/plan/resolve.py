@@ -39,8 +39,18 @@ class Wish:
     cluster_file: str = "cluster.yaml"
 
 
-def resolve(wish: Wish, cluster: Cluster, stacks: Mapping[str, Stack], model: Model) -> Resolved:
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """The cards that a profile names: ``stacks`` by name, the model, and the draft of its own that speculation uses."""
+
+    stacks: Mapping[str, Stack]
+    model: Model
+    draft: Model | None = None
+
+
+def resolve(wish: Wish, cluster: Cluster, pins: Pins) -> Resolved:
     """Make every choice. Raises ``PlanError`` with all problems at once."""
+    stacks, model = pins.stacks, pins.model
     profile = wish.profile
     executor = wish.executor or profile.executor
     problems: list[str] = []
@@ -51,6 +61,7 @@ def resolve(wish: Wish, cluster: Cluster, stacks: Mapping[str, Stack], model: Mo
         problems.append(f"{_where(profile)} stack: should name a stack for executor {executor}, found only {known}")
     problems += _count_problems(wish, model, cluster, count)
     problems += _split_problems(profile, model, count)
+    problems += _draft_problems(profile, model, pins.draft)
     problems += _flag_problems(profile)
     problems += [f"{wish.cluster_file} {each}" for each in _topology_problems(cluster, executor, count)]
     if stack_name is not None and executor == "ray" and "ray" not in stacks[stack_name].has:
@@ -60,7 +71,8 @@ def resolve(wish: Wish, cluster: Cluster, stacks: Mapping[str, Stack], model: Mo
         )
     if stack_name is not None:
         name = wish.name or profile.name
-        found = Resolved(name, cluster, profile, model, stacks[stack_name], executor, cluster.nodes[:count])
+        nodes = cluster.nodes[:count]
+        found = Resolved(name, cluster, profile, model, stacks[stack_name], executor, nodes, pins.draft)
         problems += [f"{_where(profile)} {each}" for each in env_problems(found)]
     if problems or stack_name is None:
         raise PlanError(tuple(problems), _other_counts(wish, model, cluster) if wish.nodes else "")
@@ -135,6 +147,28 @@ def _indivisible(profile: Profile, model: Model, count: int) -> list[str]:
         found.append(f"experts {shape.experts} % expert parallel {tensor}")
     if tensor % engine.decode_context_parallel:
         found.append(f"tensor parallel {tensor} % decode context parallel {engine.decode_context_parallel}")
+    return found
+
+
+def _draft_problems(profile: Profile, model: Model, draft: Model | None) -> list[str]:
+    """A draft knows the words and the hidden states of one model only: another one's tokens are never accepted."""
+    where, wanted = f"{_where(profile)} engine/speculative", profile.engine.speculative
+    found = []
+    if model.draft_of:
+        served = " or ".join(model.draft_of)
+        found.append(
+            f"{_where(profile)} model: should be what is served, found {model.name}, which only drafts for {served}"
+        )
+    if draft is not None and model.name not in draft.draft_of:
+        of = f"a draft of {' and '.join(draft.draft_of)}" if draft.draft_of else "no draft (its card has no draft_of)"
+        found.append(f"{where}/draft: should be a draft of {model.name}, found {draft.name}, {of}")
+    if draft is not None and wanted is not None and wanted.method in ("mtp", "ngram"):
+        found.append(f"{where}/draft: should be left out for method {wanted.method}, found {draft.name}")
+    own = model.draft
+    if draft is None and wanted is not None and own is not None and own.card and wanted.method == own.method:
+        found.append(f"{where}/draft: should be {own.card}, {model.name} has no {own.method} layers itself; found none")
+    if draft is None and wanted is not None and wanted.method == "draft_model":
+        found.append(f"{where}/draft: should name a card of pins/models/ for method draft_model, found none")
     return found
 
 

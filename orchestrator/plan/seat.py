@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from orchestrator.facts.node import STATE_ROOT, NodeFacts
 from orchestrator.plan.resolved import Resolved
 from orchestrator.spec.cluster import Node
+from orchestrator.spec.model import Model
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
     """Paths of one rank. ``*_host`` are on the node; the others are what the agent and the engine see.
 
-    ``bin`` ends in a slash, or is empty where the image's own PATH decides.
+    ``models`` are the directories of ``Resolved.models``, in that order. ``bin`` ends in a slash, or is empty where the
+    image's own PATH decides.
     """
 
     node: Node
@@ -28,8 +30,8 @@ class Seat:
     directory: str
     agent_host: str
     agent: str
-    model_host: str
-    model: str
+    models_host: tuple[str, ...]
+    models: tuple[str, ...]
     python: str
     bin: str
     scratch: str
@@ -73,7 +75,7 @@ def seat(resolved: Resolved, rank: int, facts: NodeFacts, numbers: tuple[int, st
     state = state_root(facts, resolved.deployment)
     directory_host = f"{state}/g{generation}/rank-{rank}"
     agent_host = f"{state}/agent/{agent_sha256}.pyz"
-    model_host = model_directory(resolved, facts)
+    models_host = tuple(model_directory(resolved, model, facts) for model in resolved.models)
     docker = resolved.profile.runtime == "docker"
     python = facts.python if not docker else (resolved.stack.image.python if resolved.stack.image else "python3")
     return Seat(
@@ -85,8 +87,8 @@ def seat(resolved: Resolved, rank: int, facts: NodeFacts, numbers: tuple[int, st
         directory="/run/sparkctl" if docker else directory_host,
         agent_host=agent_host,
         agent="/opt/sparkctl/agent.pyz" if docker else agent_host,
-        model_host=model_host,
-        model=f"/models/{resolved.model.name}" if docker else model_host,
+        models_host=models_host,
+        models=tuple(f"/models/{model.name}" for model in resolved.models) if docker else models_host,
         python=python,
         bin="" if docker or "/" not in python else python.rpartition("/")[0] + "/",
         scratch=f"/tmp/sparkctl-{rank}" if docker else scratch(facts, resolved.deployment, rank),  # noqa: S108
@@ -103,11 +105,11 @@ def _short(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def model_directory(resolved: Resolved, facts: NodeFacts) -> str:
-    """Where the model lies on a node: one directory per revision, so that two revisions never mix."""
+def model_directory(resolved: Resolved, model: Model, facts: NodeFacts) -> str:
+    """Where a model lies on a node: one directory per revision, so that two revisions never mix."""
     root = expand(resolved.cluster.bits.models, facts.home)
-    revision = f"-{resolved.model.revision[:12]}" if resolved.model.revision else ""
-    return f"{root}/{resolved.model.name}{revision}"
+    revision = f"-{model.revision[:12]}" if model.revision else ""
+    return f"{root}/{model.name}{revision}"
 
 
 def expand(path: str, home: str) -> str:

@@ -72,8 +72,8 @@ def _engine(resolved: Resolved, seat: Seat, extra: tuple[str, ...]) -> Step:
         name="engine",
         kind="daemon",
         argv=(
-            *(f"{seat.bin}vllm", "serve", seat.model, "--host", host, "--port", str(profile.ports.engine)),
-            *typed_args(profile.engine),
+            *(f"{seat.bin}vllm", "serve", seat.models[0], "--host", host, "--port", str(profile.ports.engine)),
+            *typed_args(profile.engine, *seat.models[1:]),
             *parallel,
             *("--distributed-executor-backend", resolved.executor),
             *extra,

@@ -137,14 +137,14 @@ class Build(Spec):
 
 
 class Draft(Spec):
-    """The draft of speculative decoding. ``tokens`` is the depth that runs on GB10 showed to be fastest."""
+    """The draft of speculative decoding. ``tokens`` is the depth that runs on GB10 showed to be fastest.
+
+    ``card`` names the card of a draft that is a checkpoint of its own; without one it is part of the model's.
+    """
 
     method: str
     tokens: Count | None = None
-    repository: str | None = None
-    revision: Revision | None = None
-    weights_bytes: Count | None = None
-    licence: str | None = None
+    card: Name | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -189,7 +189,7 @@ class Tables(Spec):
 class Model(Spec):
     """One file of ``pins/models/``. Either a published repository (at a revision) or made on the spot by ``made_by``.
 
-    ``served_by`` is vllm unless this checkpoint is for another engine only.
+    ``draft_of`` names the cards of the models that this one drafts for; it is never served by itself.
     """
 
     name: Name
@@ -215,6 +215,7 @@ class Model(Spec):
     active: Active | None = None
     tables: Tables | None = None
     draft: Draft | None = None
+    draft_of: tuple[Name, ...] = ()
     builds: tuple[Build, ...] = ()
     reported: tuple[Reported, ...] = ()
     api: Api | None = None

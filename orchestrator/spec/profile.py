@@ -40,15 +40,34 @@ class Nodes(Spec):
 
 
 class Speculative(Spec):
-    """Speculative decoding; rendered by a JSON encoder, never by pasting text."""
+    """Speculative decoding; rendered by a JSON encoder, never by pasting text.
+
+    ``draft`` names the card of a second checkpoint that drafts; it is sent to the nodes as the model is. Without one
+    the model drafts with layers of its own. ``args`` carries what is not typed here, as vLLM names it.
+    """
 
     method: Literal["dspark", "mtp", "eagle3", "dflash", "ngram", "draft_model"]
     tokens: Annotated[int, Field(ge=1, le=16)]
-    model: str | None = None
+    draft: Name | None = None
     draft_sample_method: Literal["greedy", "probabilistic", "gumbel"] | None = None
     attention_backend: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_]+$")
     prompt_lookup_min: Positive | None = None
     prompt_lookup_max: Positive | None = None
+    args: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], JsonValue] = {}
+
+    @model_validator(mode="after")
+    def _args_say_nothing_twice(self) -> Speculative:
+        named = {"num_speculative_tokens": "tokens", "model": "draft", "revision": "draft"}
+        named |= {name: name for name in type(self).model_fields if name != "args"}
+        for name in self.args:
+            if name in named:
+                raise ValueError(f"args: {name} should be set through engine/speculative/{named[name]}")
+        return self
+
+    @property
+    def draft_on_every_rank(self) -> bool:
+        """Whether a second checkpoint lies whole on every rank; vLLM divides it as it divides the model otherwise."""
+        return self.args.get("draft_tensor_parallel_size") == 1
 
 
 class Engine(Spec):

@@ -122,7 +122,7 @@ def details(seats: Mapping[str, Transport], seen: Sight, answers: Answers) -> De
     whole = {
         name: replace(
             detail,
-            model_files=files.get(name),
+            model_files=files.get(name, {}),
             measured_gbit=of_each_rail(test.rails if test else (), name),
             images=images.get(name, detail.images),
         )
@@ -189,10 +189,10 @@ def _network(address: str, length: int) -> ipaddress.IPv4Network:
     return ipaddress.IPv4Network(f"{address}/{length}", strict=False)
 
 
-def _model_files(seat: Transport, seen: Sight, node: str) -> Mapping[str, int] | None:
-    """None where there is no list of files to compare with. Raises a ``NodeError``."""
+def _model_files(seat: Transport, seen: Sight, node: str) -> Mapping[str, Mapping[str, int]]:
+    """Of every model that has a list of files to compare with. Raises a ``NodeError``."""
     wanted = [bits for bits in seen.plan.models if node in bits.target and bits.manifest] if seen.plan else []
-    return models.look(seat, wanted[0].target[node]).files if wanted else None
+    return {bits.model: models.look(seat, bits.target[node]).files for bits in wanted}
 
 
 def _looked_into(seat: Transport, seen: Sight, detail: NodeDetail) -> tuple[ImageInside, ...]:

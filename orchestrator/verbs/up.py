@@ -202,7 +202,7 @@ def finish(
         stage.sink(event)
 
     resolved = stage.chosen.resolved
-    models = {resolved.model.name: resolved.model}
+    models = {model.name: model for model in resolved.models}
     bits = Bits(resolved.cluster, models, world.ssh_files(resolved.cluster))
     evidence = Evidence(plan, stage.seats, events, findings)
     hands = Hands(stage.seats, bits, ALL, sink, plan.generation, on_failure=lambda: kept.extend(evidence.keep()))

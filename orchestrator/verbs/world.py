@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.facts.node import NodeFacts, UnreadableFactsError, parse, question
-from orchestrator.plan.resolve import PlanError, Wish, resolve
+from orchestrator.plan.resolve import Pins, PlanError, Wish, resolve
 from orchestrator.plan.resolved import Resolved
 from orchestrator.run.at_once import at_once
 from orchestrator.run.catalog import Catalog
@@ -93,15 +93,24 @@ def choose(catalog: Catalog, ask: Ask, *, may_assume: bool) -> Chosen:
         profile = catalog.profile(ask.profile)
         _check_waivers(catalog, profile)
         cluster, origin, example = _cluster(catalog, profile, may_assume=may_assume)
-        stacks = {name: catalog.stack(name) for name in sorted(set(profile.stack.values()))}
-        model = catalog.model(profile.model)
+        pins = pins_of(catalog, profile)
         file = "the embedded cluster" if cluster is EMBEDDED else catalog.cluster_file
         wish = Wish(profile, ask.nodes, ask.executor, ask.name, "the example cluster" if example else file)
-        return Chosen(resolve(wish, cluster, stacks, model), origin, example)
+        return Chosen(resolve(wish, cluster, pins), origin, example)
     except SpecError as error:
         raise UsageError(*(str(problem) for problem in error.problems)) from None
     except PlanError as error:
         raise UsageError(*error.problems, remedy=error.remedy) from None
+
+
+def pins_of(catalog: Catalog, profile: Profile) -> Pins:
+    """Every card that ``profile`` names. Raises ``SpecError``."""
+    speculative = profile.engine.speculative
+    return Pins(
+        stacks={name: catalog.stack(name) for name in sorted(set(profile.stack.values()))},
+        model=catalog.model(profile.model),
+        draft=catalog.model(speculative.draft) if speculative and speculative.draft else None,
+    )
 
 
 def _check_waivers(catalog: Catalog, profile: Profile) -> None:

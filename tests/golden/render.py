@@ -21,7 +21,7 @@ from orchestrator.plan.runtime import start
 from orchestrator.plan.seat import assumed_facts
 from orchestrator.run.catalog import Catalog
 from orchestrator.spec.profile import Executor
-from orchestrator.verbs.world import EMBEDDED, EXAMPLE
+from orchestrator.verbs.world import EMBEDDED, EXAMPLE, pins_of
 
 HERE = Path(__file__).parent
 SHIPPED = Catalog((), shipped=HERE.parent.parent)
@@ -32,13 +32,13 @@ COUNTS = range(1, 17)
 def legal(name: str) -> Iterator[Resolved]:
     """Every plan that profile ``name`` allows."""
     profile = SHIPPED.profile(name)
-    stacks = {each: SHIPPED.stack(each) for each in profile.stack.values()}
+    pins = pins_of(SHIPPED, profile)
     cluster = EMBEDDED if profile.runtime == "process" else EXAMPLE
     executors: tuple[Executor, ...] = ("ray", "mp")
     for executor in executors:
         for count in COUNTS:
             try:
-                yield resolve(Wish(profile, count, executor), cluster, stacks, SHIPPED.model(profile.model))
+                yield resolve(Wish(profile, count, executor), cluster, pins)
             except PlanError:
                 continue
 

@@ -15,7 +15,7 @@ from orchestrator.plan.seat import assumed_facts
 from orchestrator.run.catalog import Catalog
 from orchestrator.spec.cluster import Cluster
 from orchestrator.spec.profile import Executor, Profile
-from orchestrator.verbs.world import EMBEDDED, EXAMPLE
+from orchestrator.verbs.world import EMBEDDED, EXAMPLE, pins_of
 
 SHIPPED = Catalog((), shipped=Path(__file__).parent.parent.parent)
 OPERATOR = Operator(home="/home/operator", agent_sha256="b" * 64)
@@ -40,9 +40,8 @@ def resolved(
     cluster: Cluster | None = None,
     name: str | None = None,
 ) -> Resolved:
-    stacks = {name: SHIPPED.stack(name) for name in of.stack.values()}
     where = cluster or (EMBEDDED if of.runtime == "process" else EXAMPLE)
-    return resolve(Wish(of, nodes, executor, name), where, stacks, SHIPPED.model(of.model))
+    return resolve(Wish(of, nodes, executor, name), where, pins_of(SHIPPED, of))
 
 
 def facts(of: Resolved, **changes: Any) -> dict[str, NodeFacts]:

@@ -205,7 +205,7 @@ def _cache_facts(text: str) -> Sight:
     for node, said in re.findall(r"^(\S+) cache: (.*)$", text, flags=re.MULTILINE):
         have, full = (int(found[1]), int(found[2])) if (found := re.search(r"\((\d+) of (\d+)", said)) else (0, 1)
         kept = whole if have == full else dict(list(whole.items())[:-1]) if have else {}
-        files[node.replace("-", "_")] = {"model_files": kept}
+        files[node.replace("-", "_")] = {"model_files": {of.model.name: kept}}
     return sight(of, **files)
 
 

@@ -105,7 +105,7 @@ def detail(node: Node, of: Resolved, **changes: Any) -> NodeDetail:
         clock_offset_s=0.3,
         runtimes=("nvidia", "runc"),
         measured_gbit={rail.rdma: 95.0 for rail in node.rails if rail.rdma},
-        model_files={},
+        model_files={model.name: {} for model in of.models},
     )
     return replace(whole, **changes)
 

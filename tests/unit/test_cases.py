@@ -140,9 +140,10 @@ def test_a_plan_of_ours_has_no_fault_that_only_other_tools_can_make() -> None:
 
 
 def test_speculative_settings_are_written_by_a_json_encoder() -> None:
-    value = Speculative(method="dspark", tokens=5, model='a","x":"')
-    assert json.loads(speculative_json(value)) == {
+    value = Speculative(method="dspark", tokens=5, args={"rejection_sample_method": 'a","x":"'})
+    assert json.loads(speculative_json(value, 'b","x":"')) == {
         "method": "dspark",
         "num_speculative_tokens": 5,
-        "model": 'a","x":"',
+        "model": 'b","x":"',
+        "rejection_sample_method": 'a","x":"',
     }

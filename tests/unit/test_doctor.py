@@ -76,9 +76,9 @@ def test_docker_without_the_nvidia_runtime() -> None:
 def test_a_disk_that_cannot_hold_the_model() -> None:
     assert met(disks=(Disk("/", 100 * 10**9, "ext4"),)) == [("fail", "DISK_LOW", "node-b")]
     assert met(disks=(Disk("/", 100 * 10**9), Disk("/home/spark/models", 900 * 10**9))) == []
-    whole = {file.path: file.bytes for file in OF.model.files}
+    whole = {OF.model.name: {file.path: file.bytes for file in OF.model.files}}
     assert met(disks=(Disk("/", 60 * 10**9, "ext4"),), model_files=whole) == []
-    assert met(disks=(Disk("/", 60 * 10**9, "ext4"),), model_files=None) == [("warn", "DISK_LOW", "node-b")]
+    assert met(disks=(Disk("/", 60 * 10**9, "ext4"),), model_files={}) == [("warn", "DISK_LOW", "node-b")]
 
 
 def test_drivers_kernels_and_firmware_that_differ() -> None:

@@ -205,7 +205,7 @@ def test_a_node_is_asked_for_its_image_its_paths_and_its_peers(monkeypatch: pyte
     seat = Seat("6.17.0")
     found = asked(monkeypatch, seat).details["node-a"]
     assert found.kernel == "6.17.0"
-    assert found.model_files == {}
+    assert found.model_files == {"deepseek-v4-flash-0731": {}}
     words = seat.asked[0]
     assert any(word.startswith("image=sparkctl.local/") for word in words)
     assert {"to=192.168.100.12", "to=192.168.101.12"} <= set(words)
