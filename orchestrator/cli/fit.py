@@ -72,7 +72,8 @@ def _value(answer: Answer) -> dict[str, Any]:
 def _fit_value(fit: Fit) -> dict[str, Any]:
     from orchestrator.plan.rankfile import plain
 
-    value = {"nodes": fit.nodes, **plain(fit)}
+    value = {"nodes": fit.nodes, **plain(fit), "terms": fit.terms}
+    del value["needs"]
     value["cache"] = {**plain(fit.cache), "measured": fit.cache.measured and fit.cache.measured.model_dump()}
     return value
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from orchestrator.plan.ceilings import GIB, legal_counts, smallest
 from orchestrator.plan.kv import Cache
-from orchestrator.plan.memory import Load, Term, terms, weights
+from orchestrator.plan.memory import Load, Needs, Term, needs, weights
 from orchestrator.plan.smallest_change import MOST_NODES, changes
 from orchestrator.spec.machine import Machine
 from orchestrator.spec.model import Model
@@ -36,8 +36,7 @@ class Fit:
     reasons: tuple[str, ...]
     changes: tuple[str, ...]
     load: Load
-    terms: tuple[Term, ...]
-    cache: Cache
+    needs: Needs
     usable_bytes: float
     headroom_bytes: float | None
     cluster_headroom_bytes: float | None
@@ -48,6 +47,14 @@ class Fit:
     @property
     def nodes(self) -> int:
         return self.load.split.nodes
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        return self.needs.terms
+
+    @property
+    def cache(self) -> Cache:
+        return self.needs.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +92,16 @@ def fit(model: Model, load: Load, machine: Machine, memory_total_bytes: float | 
     """The sum for ``load``; ``memory_total_bytes`` is a real node's MemTotal, the smallest of them."""
     total = memory_total_bytes or machine.memory_total_bytes
     size = weights(model, tables_on_disk=load.tables_on_disk)
-    parts, kept = terms(load, model, machine)
-    usable = load.utilization * total
-    known = [part.bytes for part in parts]
-    left = usable - sum(each for each in known if each is not None) if None not in known else None
-    fixed = known[:2]
-    room = usable - sum(each for each in fixed if each is not None) if None not in fixed else None
-    pool = _pool(room, kept, load)
+    parts, usable = needs(load, model, machine), load.utilization * total
+    fixed, cached = parts.fixed_bytes, parts.cache.bytes
+    left = None if fixed is None or cached is None else usable - fixed - cached
+    pool = None if fixed is None else _pool(usable - fixed, parts.rows, load)
     answer = Fit(
         verdict="unknown",
         reasons=(),
         changes=(),
         load=load,
-        terms=parts,
-        cache=kept,
+        needs=parts,
         usable_bytes=usable,
         headroom_bytes=left,
         cluster_headroom_bytes=load.split.nodes * machine.memory_label_bytes - size[0] if size else None,
@@ -109,26 +112,25 @@ def fit(model: Model, load: Load, machine: Machine, memory_total_bytes: float | 
     return _judged(answer, model, machine, total)
 
 
-def _pool(room: float | None, kept: Cache, load: Load) -> int | None:
-    per_token = kept.bytes_per_token
-    if room is None or per_token is None:
+def _pool(room: float, rows: Cache, load: Load) -> int | None:
+    if rows.bytes_per_token is None:
         return None
-    return max(0, int((room - load.sequences * kept.state_bytes) / per_token))
+    return max(0, int((room - load.sequences * rows.state_bytes) / rows.bytes_per_token))
 
 
 def _judged(answer: Fit, model: Model, machine: Machine, total: float) -> Fit:
-    weights_term, runtime, _ = answer.terms
+    weights_term = answer.terms[0]
     if weights_term.bytes is None:
         return replace(answer, reasons=(weights_term.says,))
-    certain = weights_term.bytes + (0 if runtime.basis == "assumed" else runtime.bytes or 0)
+    certain = sum(term.bytes or 0 for term in answer.needs.fixed if term.basis != "assumed")
     most = machine.most_utilization * total
     if weights_term.bytes > machine.memory_label_bytes or certain > total:
         return _refused(answer, model, machine, total, impossible=True)
-    known = sum(term.bytes or 0 for term in answer.terms)
+    known = answer.needs.known_bytes
     if known > most:
         return _refused(answer, model, machine, total, impossible=False)
     if answer.headroom_bytes is None:
-        left = (answer.usable_bytes - sum(term.bytes or 0 for term in answer.terms)) / 1e9
+        left = (answer.usable_bytes - known) / 1e9
         missing = "; ".join(f"{term.name}: {term.says}" for term in answer.terms if term.bytes is None)
         return replace(answer, reasons=(f"what is known leaves {left:.3f} GB a node for what is not: {missing}",))
     close = _edges(answer, machine, known / total)
@@ -171,7 +173,7 @@ def _refused(answer: Fit, model: Model, machine: Machine, total: float, *, impos
     elif impossible:
         reasons.append(f"{weights_bytes / 1e9:.3f} GB of weights a node do not fit into its memory")
     else:
-        needed = sum(term.bytes or 0 for term in answer.terms)
+        needed = answer.needs.known_bytes
         reasons.append(
             f"a node needs {needed / 1e9:.3f} GB, {needed / total:.3f} of its memory; about "
             f"{machine.most_utilization} is the most that is free while weights load"

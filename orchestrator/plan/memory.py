@@ -14,6 +14,15 @@ Basis = Literal["exact", "rounded", "reported", "rule", "assumed", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
+class Drafter:
+    """A second checkpoint that drafts: None bytes are unknown, ``whole`` ones are not divided over the ranks."""
+
+    name: str
+    size: tuple[float, Basis] | None
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """What is to be served on every node; where nobody named a context, the card's is taken."""
 
@@ -23,6 +32,7 @@ class Load:
     dtype: str | None
     utilization: float
     tables_on_disk: bool = False
+    draft: Drafter | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +45,32 @@ class Term:
     says: str
 
 
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """The terms of one node. ``fixed`` are weights, a draft of its own if there is one, and runtime, in this order."""
+
+    fixed: tuple[Term, ...]
+    cache: Term
+    rows: Cache
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        return (*self.fixed, self.cache)
+
+    @property
+    def known_bytes(self) -> float:
+        return _known(self.terms)
+
+    @property
+    def fixed_bytes(self) -> float | None:
+        """None when one of them is not known."""
+        return None if any(term.bytes is None for term in self.fixed) else _known(self.fixed)
+
+
+def _known(found: tuple[Term, ...]) -> float:
+    return sum(term.bytes or 0 for term in found)
+
+
 def weights(model: Model, *, tables_on_disk: bool = False) -> tuple[float, Basis] | None:
     """Bytes of tensors that memory must hold, best figure first; None when nobody published a size."""
     off = model.tables.bytes if tables_on_disk and model.tables else 0
@@ -44,16 +80,13 @@ def weights(model: Model, *, tables_on_disk: bool = False) -> tuple[float, Basis
     return (model.weights_gb * 1e9 - off, "rounded") if model.weights_gb is not None else None
 
 
-def terms(load: Load, model: Model, machine: Machine) -> tuple[tuple[Term, Term, Term], Cache]:
-    """Weights, runtime and KV cache of one node, and the cache rule that the last of them follows."""
+def needs(load: Load, model: Model, machine: Machine) -> Needs:
+    """What one node must hold, and the cache rule that the last term follows."""
     size = weights(model, tables_on_disk=load.tables_on_disk)
-    kept = cache(model.kv, load.dtype, load.split)
-    return (_weights_term(model, load, size), _runtime_term(model, load, machine), _cache_term(kept, load)), kept
-
-
-def needed_bytes(load: Load, model: Model, machine: Machine) -> float:
-    """The sum of what is known of a node's needs."""
-    return sum(term.bytes or 0 for term in terms(load, model, machine)[0])
+    rows = cache(model.kv, load.dtype, load.split)
+    drafts = () if load.draft is None else (_draft_term(load.draft, load.split.tensor),)
+    fixed = (_weights_term(model, load, size), *drafts, _runtime_term(model, load, machine))
+    return Needs(fixed, _cache_term(rows, load), rows)
 
 
 def _pick(found: tuple[Measured, ...], load: Load) -> Measured | None:
@@ -74,6 +107,15 @@ def _weights_term(model: Model, load: Load, size: tuple[float, Basis] | None) ->
         says = f"{loaded.source}; by arithmetic {arithmetic} = {share / 1e9:.3f} GB"
         return Term("weights", loaded.bytes, "reported", says)
     return Term("weights", share, size[1], arithmetic)
+
+
+def _draft_term(draft: Drafter, tensor: int) -> Term:
+    if draft.size is None:
+        return Term("draft", None, "unknown", f"nobody published the size of {draft.name}")
+    (size, basis), says = draft.size, f"{draft.size[0] / 1e9:,.3f} GB of {draft.name}"
+    if draft.whole:
+        return Term("draft", size, basis, f"{says}, whole on every rank")
+    return Term("draft", size / tensor, basis, f"{says} / {tensor}")
 
 
 def _runtime_term(model: Model, load: Load, machine: Machine) -> Term:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from orchestrator.plan.ceilings import legal_counts
 from orchestrator.plan.kv import Cache, cache
-from orchestrator.plan.memory import Load, needed_bytes, terms, weights
+from orchestrator.plan.memory import Load, needs, weights
 from orchestrator.spec.machine import Machine
 from orchestrator.spec.model import Build, Model
 
@@ -21,7 +21,7 @@ def changes(load: Load, model: Model, machine: Machine, total_bytes: float) -> t
     counts = legal_counts(model.architecture, expert_parallel=load.split.expert_parallel, most=MOST_NODES)
     for count in (each for each in counts if each > load.split.nodes):
         wider = replace(load, split=replace(load.split, tensor=count, pipeline=1))
-        if needed_bytes(wider, model, machine) <= machine.most_utilization * total_bytes:
+        if needs(wider, model, machine).known_bytes <= machine.most_utilization * total_bytes:
             return (*found, f"--nodes {count}")
     smaller = [f"{build.name} ({build.weights_gb:g} GB)" for build in _smaller_builds(model)]
     return (*found, *([f"a smaller build: {', '.join(smaller[:3])}"] if smaller else []))
@@ -29,14 +29,14 @@ def changes(load: Load, model: Model, machine: Machine, total_bytes: float) -> t
 
 def _settings(load: Load, model: Model, machine: Machine, total_bytes: float) -> list[str]:
     """More memory for the engine, or a shorter context: both need no other machine."""
-    (weights_term, runtime, cache_term), kept = terms(load, model, machine)
-    given, fixed = load.utilization * total_bytes, (weights_term.bytes or 0) + (runtime.bytes or 0)
-    if cache_term.bytes is None or load.context_tokens is None:
+    now = needs(load, model, machine)
+    given, fixed, kept = load.utilization * total_bytes, now.fixed_bytes, now.cache.bytes
+    if fixed is None or kept is None or load.context_tokens is None:
         return []
     found = []
-    if given < fixed + cache_term.bytes <= machine.most_utilization * total_bytes:
-        found.append(f"memory_utilization {(fixed + cache_term.bytes) / total_bytes + 0.0005:.3f}")
-    tokens = _longest(given - fixed, kept, load.sequences)
+    if given < fixed + kept <= machine.most_utilization * total_bytes:
+        found.append(f"memory_utilization {(fixed + kept) / total_bytes + 0.0005:.3f}")
+    tokens = _longest(given - fixed, now.rows, load.sequences)
     return [*found, *([f"--context {tokens}"] if 1024 <= tokens < load.context_tokens else [])]
 
 
@@ -48,18 +48,18 @@ def _longest(room_bytes: float, kept: Cache, sequences: int) -> int:
 
 def _smaller_rows(load: Load, model: Model, machine: Machine, total_bytes: float) -> list[str]:
     """Another cache dtype of the card, or its rows divided by decode-context parallel."""
-    given, now = load.utilization * total_bytes, terms(load, model, machine)[1]
+    given, now = load.utilization * total_bytes, needs(load, model, machine).rows
     others = sorted({name for row in model.kv.rows for name in row.bytes} - {"any", now.dtype})
     found = []
     for dtype in others:
         smaller = (cache(model.kv, dtype, load.split).rule or 0) < (now.rule or 0)
-        if smaller and needed_bytes(replace(load, dtype=dtype), model, machine) <= given:
+        if smaller and needs(replace(load, dtype=dtype), model, machine).known_bytes <= given:
             found.append(f"cache dtype {dtype}")
             break
     tensor = load.split.tensor
     divided = replace(load, split=replace(load.split, decode_context=tensor))
     can = tensor > 1 and load.split.decode_context == 1 and any(row.heads is None for row in model.kv.rows)
-    if can and needed_bytes(divided, model, machine) <= given:
+    if can and needs(divided, model, machine).known_bytes <= given:
         found.append(f"decode_context_parallel {tensor}")
     return found
 

@@ -12,7 +12,7 @@ from orchestrator.plan import resolve as resolving
 from orchestrator.plan.ceilings import legal_counts, nearest
 from orchestrator.plan.fit import Budget, Fit
 from orchestrator.plan.kv import Split
-from orchestrator.plan.memory import Load
+from orchestrator.plan.memory import Drafter, Load, weights
 from orchestrator.plan.resolved import Resolved
 from orchestrator.plan.smallest_change import MOST_NODES
 from orchestrator.run.catalog import Catalog
@@ -20,7 +20,7 @@ from orchestrator.spec.machine import Machine
 from orchestrator.spec.model import Model
 from orchestrator.spec.pins import KnownBad, Stack
 from orchestrator.spec.problems import SpecError
-from orchestrator.spec.profile import Profile
+from orchestrator.spec.profile import Profile, Speculative
 from orchestrator.verbs import world
 from orchestrator.verbs.errors import DoesNotFitError, UsageError, VerbError
 from orchestrator.verbs.silent import told
@@ -92,7 +92,7 @@ def fit(catalog: Catalog, question: Question) -> Answer:
     and ``VerbError`` for a silent node.
     """
     read = _read(catalog, question.name)
-    profile, stack, model, machine = read
+    profile, stack, model, machine = read.profile, read.stack, read.models[0], read.machine
     most = model.context_tokens
     if question.context_tokens and most and question.context_tokens > most:
         raise UsageError(f"--context: should be at most {most}, the window of {model.name}")
@@ -120,7 +120,7 @@ def refuse_impossible(catalog: Catalog, resolved: Resolved, facts: Mapping[str, 
     if profile.accelerator != MACHINE:
         return
     machine = catalog.machine(MACHINE)
-    load = of_profile(profile, model, machine, resolved.stack)
+    load = of_profile(profile, resolved.stack, resolved.models, machine)
     seen = [node.memory_total_bytes for node in facts.values() if node.memory_total_bytes]
     answer = fitting.fit(model, _on(load, len(resolved.nodes)), machine, min(seen, default=None))
     if answer.impossible:
@@ -131,9 +131,9 @@ def refuse_impossible(catalog: Catalog, resolved: Resolved, facts: Mapping[str, 
         )
 
 
-def of_profile(profile: Profile, model: Model, machine: Machine, stack: Stack) -> Load:
-    """What the profile has every node hold, for one sequence of its full context."""
-    engine = profile.engine
+def of_profile(profile: Profile, stack: Stack, models: tuple[Model, ...], machine: Machine) -> Load:
+    """What the profile has every node hold, for one sequence of its full context; ``models`` as of ``Resolved``."""
+    engine, (model, *drafts) = profile.engine, models
     split = Split(
         tensor=1,
         pipeline=engine.pipeline,
@@ -148,10 +148,22 @@ def of_profile(profile: Profile, model: Model, machine: Machine, stack: Stack) -
         dtype=engine.kv_dtype,
         utilization=engine.memory_utilization or machine.utilization,
         tables_on_disk=profile.tables_on_disk and model.tables is not None,
+        draft=_drafter(drafts[0], engine.speculative) if drafts else None,
     )
 
 
-_Read = tuple[Profile | None, Stack | None, Model, Machine]
+def _drafter(draft: Model, speculative: Speculative | None) -> Drafter:
+    return Drafter(draft.name, weights(draft), speculative is not None and speculative.draft_on_every_rank)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """The cards of a question; ``models`` are the model and, with a profile that names one, its draft."""
+
+    profile: Profile | None
+    stack: Stack | None
+    models: tuple[Model, ...]
+    machine: Machine
 
 
 def _read(catalog: Catalog, name: str) -> _Read:
@@ -167,17 +179,29 @@ def _read(catalog: Catalog, name: str) -> _Read:
                 f"should be the name of a profile or of a model, found {name}",
                 remedy=f"there is {', '.join(sorted({*catalog.names('profile'), *catalog.names('model')}))}",
             )
-        model = catalog.model(profile.model if profile else name)
-        stack = catalog.stack(profile.stack[profile.executor]) if profile else None
-        return profile, stack, model, catalog.machine(MACHINE)
+        machine = catalog.machine(MACHINE)
+        if profile is None:
+            return _Read(None, None, (_served(catalog.model(name)),), machine)
+        pins = world.pins_of(catalog, profile)
+        models = (pins.model, *((pins.draft,) if pins.draft else ()))
+        return _Read(profile, pins.stacks[profile.stack[profile.executor]], models, machine)
     except SpecError as error:
         raise UsageError(*(str(problem) for problem in error.problems)) from None
 
 
+def _served(model: Model) -> Model:
+    if model.draft_of:
+        raise UsageError(
+            f"{model.name} only drafts for {' and '.join(model.draft_of)} and is never served by itself",
+            remedy=f"sparkctl fit {model.draft_of[0]}",
+        )
+    return model
+
+
 def _load(read: _Read, question: Question) -> Load:
-    profile, stack, model, machine = read
-    if profile is not None and stack is not None:
-        load = of_profile(profile, model, machine, stack)
+    model, machine = read.models[0], read.machine
+    if read.profile is not None and read.stack is not None:
+        load = of_profile(read.profile, read.stack, read.models, machine)
     else:
         load = Load(Split(tensor=1), model.context_tokens, 1, None, machine.utilization)
     if question.context_tokens is not None:
@@ -195,9 +219,9 @@ def _on(load: Load, nodes: int) -> Load:
 
 def _legal(read: _Read, load: Load, most: int) -> tuple[int, ...]:
     """Node counts that can be: a profile's own, or for a bare model those that divide its heads (and experts)."""
-    profile, _, model, _ = read
-    if profile is not None:
-        return resolving.legal_counts(profile, model)
+    model = read.models[0]
+    if read.profile is not None:
+        return resolving.legal_counts(read.profile, model)
     return legal_counts(model.architecture, expert_parallel=load.split.expert_parallel, most=most)
 
 
@@ -214,7 +238,7 @@ def _sensible(budgets: tuple[Budget, ...], answers: Mapping[int, Fit]) -> int | 
 
 def _illegal(answer: Fit, read: _Read, legal: tuple[int, ...]) -> Fit:
     """The sum of a node count that cannot be: it cannot run whatever fits."""
-    profile, _, model, _ = read
+    profile, model = read.profile, read.models[0]
     near = " and ".join(map(str, nearest(legal, answer.nodes))) or "none"
     heads, experts = model.architecture.heads, model.architecture.experts
     if profile is not None and not profile.nodes.min <= answer.nodes <= profile.nodes.max:

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.plan.fit import Fit, budgets, fit
 from orchestrator.plan.kv import Split, cache
-from orchestrator.plan.memory import Load
+from orchestrator.plan.memory import Drafter, Load
 from orchestrator.run.catalog import Catalog
 from orchestrator.spec.model import Kv, KvMeasured, Model
 from orchestrator.verbs.errors import DoesNotFitError, UsageError
@@ -108,6 +108,25 @@ def test_the_sum_is_shown_and_adds_up() -> None:
     assert found.headroom_bytes == pytest.approx(0.80 * GB10.memory_total_bytes - weights - runtime - kept)
     assert [term.basis for term in found.terms] == ["exact", "assumed", "rule"]
     assert found.cluster_headroom_bytes == 2 * GB10.memory_label_bytes - 160 * GB
+
+
+def test_a_draft_of_its_own_is_divided_like_the_model_or_lies_whole_on_every_rank() -> None:
+    plain = answer()
+    for whole, share in ((False, 4 * GB), (True, 8 * GB)):
+        found = answer(of=load(draft=Drafter("its-draft", (8 * GB, "exact"), whole)))
+        assert [term.name for term in found.terms] == ["weights", "draft", "runtime", "KV cache"]
+        assert (found.headroom_bytes or 0) == pytest.approx((plain.headroom_bytes or 0) - share)
+    unknown = answer(of=load(draft=Drafter("its-draft", None)))
+    assert unknown.verdict == "unknown"
+    assert "nobody published the size of its-draft" in unknown.reasons[0]
+
+
+def test_the_draft_of_a_profile_is_in_its_sum() -> None:
+    found = asked(SHIPPED, Question("kimi-k3")).fit
+    assert found is not None
+    assert next(term.bytes for term in found.terms if term.name == "draft") == 7124633450
+    with pytest.raises(UsageError, match="only drafts for kimi-k3"):
+        asked(SHIPPED, Question("kimi-k3-dspark"))
 
 
 def test_a_real_memory_total_takes_the_place_of_the_usual_one() -> None:
